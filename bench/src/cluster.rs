@@ -11,7 +11,7 @@ pub struct Cluster {
     directory: tempfile::TempDir,
 }
 
-/// From running `coracle up` on a fresh directory.
+/// Times of `coracle up` in a new directory.
 pub struct StartTimes {
     pub ready_ms: f64,
     pub usable_ms: f64,
@@ -37,7 +37,7 @@ impl Cluster {
         Ok(client::connect::from_kubeconfig(self.data_dir().join("kubeconfig")).await?)
     }
 
-    /// Runs `coracle up` and, beside it, asks `/readyz` until it says ok.
+    /// Runs `coracle up` and, concurrently, requests `/readyz` until it succeeds.
     pub async fn start(&self, environment: &Environment) -> Result<StartTimes> {
         let began = environment.now_micros();
         let mut child = Command::new(&self.binary)
@@ -69,7 +69,8 @@ impl Cluster {
         })
     }
 
-    /// After all pods are gone: no container process, mount or link of this cluster remains.
+    /// Checks that no container process, mount or link of this cluster remains after its pods are
+    /// deleted.
     pub fn expect_no_leftovers(&self) -> Result<()> {
         let settings: serde_json::Value =
             serde_json::from_slice(&std::fs::read(self.data_dir().join("cluster.json"))?)?;

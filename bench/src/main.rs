@@ -1,6 +1,6 @@
 //! `make bench`: start-up, pod latency, API throughput, watch fan-out, scheduling and memory of the release
-//! binary, measured from outside as a user would see them. Prints figures; asserts only that every
-//! answer was right.
+//! binary, measured from outside as a user sees them. Prints figures, and asserts only that every
+//! response was correct.
 
 mod cluster;
 mod load;
@@ -18,7 +18,7 @@ use environment::Environment;
 const STARTS: usize = 5;
 const SEQUENTIAL_PODS: usize = 40;
 const PODS_AT_ONCE: usize = 50;
-/// How often that is measured.
+/// The number of measurements.
 const BURSTS: usize = 5;
 const SOAK_BATCH: usize = 25;
 
@@ -117,8 +117,8 @@ async fn bench(binary: PathBuf, image: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// The API forgets a pod at once if it is told to; its processes take their time. What is measured
-/// next should not pay for them.
+/// Waits until the processes of deleted pods have ended: the API server removes a pod with grace
+/// period 0 at once, and the next measurement should not be disturbed by its processes.
 async fn pods_are_gone(cluster: &Cluster) -> Result<()> {
     let data_dir = cluster.data_dir().display().to_string();
     for _ in 0..600 {
@@ -131,7 +131,7 @@ async fn pods_are_gone(cluster: &Cluster) -> Result<()> {
     bail!("pods are still there a minute after they were deleted")
 }
 
-/// Starts and stops pods in batches and prints what the processes hold, which must not grow.
+/// Starts and stops pods in batches and prints the memory of the processes, which must not grow.
 async fn soak(binary: PathBuf, image: PathBuf, total: usize) -> Result<()> {
     let environment = Environment::system();
     let cluster = Cluster::prepare(&binary, &image)?;

@@ -1,4 +1,4 @@
-//! Memory of all our processes: the sum of their proportional set sizes.
+//! Memory of all processes of a cluster: the sum of their proportional set sizes.
 
 use anyhow::Result;
 
@@ -33,7 +33,7 @@ pub fn of(cluster: &Cluster) -> Result<String> {
     ))
 }
 
-/// Processes whose arguments name the data directory.
+/// Processes whose arguments contain the data directory.
 pub fn processes_of(data_dir: &str) -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {

@@ -1,4 +1,4 @@
-//! Pods as a load: created through the API, seen Ready by a watch of our own.
+//! Pods as a load: created through the API, observed to be Ready by a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 

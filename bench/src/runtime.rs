@@ -1,6 +1,6 @@
-//! `scripts/bench runtime`: sandbox, create, start, exec and stop through CRI, of our runtime and of
-//! containerd with runc in turns, on the same machine, image and CNI plugins; and the floor beneath
-//! both, a bare OCI create and start.
+//! `scripts/bench runtime`: sandbox, create, start, exec and stop through CRI, of the embedded runtime
+//! and of containerd with runc in turns, with the same machine, image and CNI plugins; and as the lower
+//! bound a bare OCI create and start.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -17,7 +17,7 @@ const ROUNDS: usize = 30;
 const STEPS: [&str; 6] = ["sandbox", "create", "start", "exec", "stop", "remove"];
 const IMAGE: &str = "docker.io/library/coracle-bench:1";
 
-/// Needs the image and one more that only sleeps, for containerd's sandboxes.
+/// Needs the test image, and a pause image for containerd's sandboxes.
 pub async fn bench(binary: &Path, image: &Path, pause: &Path) -> Result<()> {
     let directory = tempfile::Builder::new()
         .prefix("coracle-bench-runtime-")
@@ -64,7 +64,7 @@ fn spread(values: &mut [f64]) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// A runtime's process and its CRI clients. Ended and cleaned up when dropped.
+/// A runtime's process and its CRI clients. Ended and cleaned up on drop.
 struct Contestant {
     name: &'static str,
     process: Child,
@@ -155,7 +155,7 @@ impl Contestant {
         )
     }
 
-    /// Lets our side of the connection go on meanwhile: a server waits for its clients to part.
+    /// Keeps the client connections running meanwhile: a server waits until its clients disconnect.
     async fn end(&mut self) -> Result<()> {
         let pid = self.process.id().to_string();
         run(Command::new("kill").arg(pid))?;
@@ -295,7 +295,7 @@ impl Drop for Contestant {
             .args(["link", "delete", &bridge])
             .stderr(Stdio::null())
             .status();
-        // What is still mounted below would outlive the directory.
+        // Mounts below the directory would prevent its removal.
         let below = self.directory.display().to_string();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mut points: Vec<&str> = table
@@ -336,7 +336,7 @@ fn write_network(directory: &Path, link: &str, subnet: u8) -> Result<()> {
     )?)
 }
 
-/// Create and start of one bundle by each OCI runtime, without anything around it.
+/// Create and start of one bundle by each OCI runtime, without CRI.
 fn floor(binary: &Path, image: &Path, directory: &Path, environment: &Environment) -> Result<()> {
     let bundle = directory.join("bundle");
     let rootfs = bundle.join("rootfs");
@@ -370,7 +370,7 @@ fn floor(binary: &Path, image: &Path, directory: &Path, environment: &Environmen
             let id = format!("floor{round}");
             let began = environment.now_micros();
             let place = bundle.display().to_string();
-            // Its output must not be a pipe of ours: the container keeps it open.
+            // Its output must not be a pipe of this process, because the container keeps it open.
             let created = call(&["create", "--bundle", &place, &id]).status()?;
             ensure!(created.success(), "{name} create");
             let started = call(&["start", &id]).status()?;

@@ -1,6 +1,6 @@
 //! Scheduling: pods created beforehand on simulated nodes, then bound through the API and counted by
-//! a watcher (`coracle simulate`). Our cluster, durable, beside kube-apiserver on etcd with
-//! kube-scheduler where these are there, one after the other on the same machine.
+//! a watcher (`coracle simulate`). A durable Coracle cluster is compared with kube-apiserver on etcd
+//! and kube-scheduler, where these are installed, one after the other on the same machine.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::load::Server;
 
-/// Nodes, pods, what the pods ask for, and whether upstream is measured as well: it takes minutes
-/// where we take seconds.
+/// Nodes, pods, workload, and whether upstream is measured too, which can take minutes.
 const ROWS: [(usize, usize, &str, bool); 6] = [
     (1000, 5000, "plain", true),
     (1000, 1000, "anti-affinity", true),
@@ -39,7 +38,7 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// kube-scheduler, and how it and the simulation reach the API.
+/// kube-scheduler, and the API server that it and the simulation use.
 struct Upstream {
     scheduler: PathBuf,
     directory: tempfile::TempDir,
@@ -70,7 +69,7 @@ impl Upstream {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Its own limit on requests is lifted: by default it would bind 50 pods a second.
+    /// Its limit on requests is raised: by default it would bind 50 pods per second.
     fn start_scheduler(&self) -> Result<Ended> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
@@ -93,7 +92,7 @@ impl Upstream {
     }
 }
 
-/// A process that does not outlive its owner.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -103,7 +102,7 @@ impl Drop for Ended {
     }
 }
 
-/// Runs one simulation; its last line.
+/// Runs one simulation. Returns its last line.
 fn simulate(
     binary: &Path,
     nodes: usize,

@@ -1,10 +1,10 @@
-//! A node with fewer addresses than pods: the last one waits for an address with upstream's words,
-//! the others are not disturbed, and it gets the first that is given back.
+//! A node with fewer addresses than pods: the last pod waits with upstream's event, the others are not
+//! disturbed, and it gets the first address that is released.
 
 use crate::cluster::{Cluster, eventually};
 
 /// Six addresses, of which the node itself has one. Reserved for tests like this one (RFC 2544);
-/// another run of it on the same machine has others.
+/// a concurrent run on the same machine uses others.
 fn range() -> String {
     let number = std::process::id();
     let [high, low] = [number >> 5 & 0xff, (number & 0x1f) << 3];

@@ -1,5 +1,5 @@
-//! Parts of a cluster that are away for a while: the API server, a node, the resolver. Pods go on,
-//! and everything finds together again by itself.
+//! Components that are down for a while: the API server, a node, DNS. Pods keep running, and the
+//! cluster recovers by itself.
 
 use std::fs;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cluster::{Background, Cluster, coracle, eventually};
 
-/// The node as a process of its own, which can end and be started again.
+/// The node in a process of its own, which can be stopped and started again.
 fn agent(cluster: &Cluster) -> Background {
     let agent = coracle()
         .args(["agent", "--data-dir", &cluster.data_dir_text()])
@@ -37,9 +37,9 @@ fn no_directories(cluster: &Cluster) {
     });
 }
 
-/// `API_AWAY_SECONDS`: for how long at least; ten minutes in `make soak`.
+/// `API_AWAY_SECONDS` is the minimal downtime of the API server; ten minutes in `make soak`.
 #[test]
-fn pods_go_on_without_the_api_server() {
+fn pods_and_services_keep_working_without_the_api_server() {
     let away = std::env::var("API_AWAY_SECONDS").ok();
     let away: u64 = away.map_or(2, |text| text.parse().expect("a number"));
     let cluster = Cluster::prepared();
@@ -115,9 +115,9 @@ spec:
     drop(agent);
 }
 
-/// The signature `Unknown`: nobody knows what became of the pods of a node that is lost.
+/// The status `Unknown`: the state of pods on a lost node is not known.
 #[test]
-fn a_lost_node_is_told_and_comes_back() {
+fn a_lost_node_becomes_not_ready_and_ready_again() {
     let cluster = Cluster::prepared();
     cluster.up(&["--disable", "node"]);
     let node = agent(&cluster);
@@ -154,7 +154,8 @@ spec:
             .any(|condition| condition["type"] == "Ready" && condition["status"] == "False")
             .then_some(())
     });
-    // Who ends the pod of a lost node says why (no controller does any more); kubectl knows it.
+    // Whoever terminates the pod of a lost node writes the reason (no controller does so any more), and
+    // kubectl shows it.
     cluster.kubectl(&[
         "patch",
         "pod",
@@ -177,7 +178,7 @@ spec:
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 
 #[test]
-fn names_are_found_again_when_the_resolver_is_back() {
+fn dns_names_resolve_again_after_the_server_restarts() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"
@@ -201,7 +202,7 @@ spec:
     cluster.up(&["--disable", "dns"]);
     cluster.wait_ready("asking");
     eventually("no name", || (!ask()).then_some(()));
-    // Names are gone, pods are not.
+    // Names do not resolve any more, but the pods keep running.
     cluster.kubectl(&[
         "run",
         "other",

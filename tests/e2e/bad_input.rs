@@ -1,4 +1,4 @@
-//! Bad input gets Kubernetes' own words and changes nothing.
+//! Invalid input is rejected with Kubernetes' own messages and changes nothing.
 
 use crate::cluster::{Cluster, eventually};
 
@@ -7,11 +7,11 @@ fn revision(cluster: &Cluster) -> serde_json::Value {
 }
 
 #[test]
-fn refused_with_kubernetes_words() {
+fn invalid_objects_are_rejected_with_the_messages_of_kubernetes() {
     let cluster = Cluster::start();
     cluster.kubectl(&["create", "configmap", "here", "--from-literal=a=b"]);
     let stored = || cluster.kubectl(&["get", "configmaps,pods,services,deployments", "-o", "name"]);
-    // What the controllers make for every namespace, they make in their own time.
+    // Controllers create some objects in every namespace, with a delay.
     let before = eventually("the cluster's certificate", || {
         Some(stored()).filter(|names| names.contains("kube-root-ca.crt"))
     });
@@ -63,7 +63,7 @@ fn refused_with_kubernetes_words() {
 }
 
 #[test]
-fn conflicts_credentials_and_permissions() {
+fn conflicts_bad_credentials_and_missing_permissions_are_rejected() {
     let cluster = Cluster::start();
     cluster.kubectl(&["create", "configmap", "here", "--from-literal=a=b"]);
     let mut stale = cluster.object("configmap", "here");
@@ -100,7 +100,7 @@ fn conflicts_credentials_and_permissions() {
 }
 
 #[test]
-fn what_cannot_run_says_why() {
+fn pods_that_cannot_run_have_an_event_with_the_reason() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"

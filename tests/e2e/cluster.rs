@@ -1,4 +1,4 @@
-//! A cluster for one test: started by the binary, removed (and checked to be gone) on drop.
+//! A cluster for one test: started by the binary, deleted on drop, and checked to be gone.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::containerd::Containerd;
+use crate::slots::wait_for_slot;
 
 pub const IMAGE: &str = "docker.io/library/coracle-test:1";
 
-/// What kubectl can be told again without changing anything.
+/// The kubectl commands that can be repeated because they change nothing.
 const ASKING: [&str; 6] = ["describe", "get", "logs", "rollout", "top", "wait"];
 
-/// What kubectl says when it gave up before the server, or itself, came to run.
+/// kubectl's errors when the server or kubectl itself did not get enough CPU time.
 const STARVED: [&str; 3] = [
     "TLS handshake timeout",
     "i/o timeout",
@@ -25,10 +26,11 @@ const STARVED: [&str; 3] = [
 
 /// A running cluster in a temporary data directory.
 pub struct Cluster {
-    /// Ends before its directory goes.
+    /// Dropped before its directory.
     containerd: Option<Containerd>,
     directory: tempfile::TempDir,
-    /// Commands run by the test fail it on their own; a second panic while unwinding would abort.
+    /// Whether the drop checks that nothing of the cluster is left. A second panic would abort the
+    /// test process.
     pub expect_clean: bool,
 }
 
@@ -42,6 +44,7 @@ impl Cluster {
 
     /// A data directory with the test image and nothing running.
     pub fn prepared() -> Cluster {
+        wait_for_slot();
         let directory = tempfile::Builder::new()
             .prefix("coracle-e2e-")
             .tempdir()
@@ -93,19 +96,19 @@ impl Cluster {
         self.data_dir().join("kubeconfig").display().to_string()
     }
 
-    /// The six characters that mark everything of this cluster.
+    /// The cluster id: six characters in the name of everything that belongs to the cluster.
     pub fn id(&self) -> String {
         let text = std::fs::read_to_string(self.data_dir().join("cluster.json")).expect("settings");
         let settings: Value = serde_json::from_str(&text).expect("settings");
         settings["cluster_id"].as_str().expect("id").to_string()
     }
 
-    /// Runs our binary; it must succeed.
+    /// Runs the binary, which must succeed.
     pub fn coracle(&self, arguments: &[&str]) -> String {
         succeed(coracle().args(arguments))
     }
 
-    /// Runs our client against this cluster; it must succeed.
+    /// Runs a client command of the binary against this cluster, which must succeed.
     pub fn client(&self, arguments: &[&str]) -> String {
         let kubeconfig = self.kubeconfig();
         let mut all = arguments.to_vec();
@@ -117,15 +120,15 @@ impl Cluster {
         let mut command = Command::new("kubectl");
         command
             .env("KUBECONFIG", self.kubeconfig())
-            // kubectl caches discovery by host and port, which other tests may have had before.
+            // kubectl caches discovery by host and port, and other tests may have used the same port.
             .arg("--cache-dir")
             .arg(self.directory.path().join("kubectl-cache"))
             .args(arguments);
         command
     }
 
-    /// Runs the stock kubectl; it must succeed. A question that a busy machine had no time for is
-    /// asked again.
+    /// Runs the stock kubectl, which must succeed. A read that timed out on a busy machine is
+    /// repeated.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let asks = arguments.first().is_some_and(|verb| ASKING.contains(verb));
         let mut attempts = if asks { 5 } else { 1 };
@@ -142,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// Runs kubectl, which must fail, and returns what it said.
+    /// Runs kubectl, which must fail, and returns its output.
     pub fn kubectl_fails(&self, arguments: &[&str]) -> String {
         fail(&mut self.kubectl_command(arguments))
     }
@@ -152,7 +155,7 @@ impl Cluster {
         with_input(&mut self.kubectl_command(&["apply", "-f", "-"]), yaml, true)
     }
 
-    /// Applies YAML text that must be refused; returns what kubectl said.
+    /// Applies YAML text that must be rejected. Returns kubectl's output.
     pub fn apply_fails(&self, yaml: &str) -> String {
         with_input(
             &mut self.kubectl_command(&["apply", "-f", "-"]),
@@ -186,7 +189,7 @@ impl Cluster {
         ]);
     }
 
-    /// The id of the server process that the keeper runs at present.
+    /// The process id of the keeper's current server.
     pub fn server_pid(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.data_dir().join("keeper.pid")).ok()?;
         let keeper = text.split_whitespace().next()?.to_string();
@@ -196,7 +199,7 @@ impl Cluster {
         })
     }
 
-    /// What has been removed may take the kernel a moment.
+    /// Waits until the kernel has removed everything of the cluster.
     pub fn expect_no_traces(&self, id: &str) {
         for _ in 0..100 {
             if self.traces(id).is_empty() {
@@ -208,7 +211,7 @@ impl Cluster {
         assert_eq!(self.traces(id), Vec::<String>::new(), "left behind");
     }
 
-    /// Everything on the machine that carries this cluster's id or data directory.
+    /// Everything on the machine whose name contains this cluster's id or data directory.
     pub fn traces(&self, id: &str) -> Vec<String> {
         let mut traces = Vec::new();
         let data_dir = self.data_dir_text();
@@ -315,7 +318,7 @@ pub fn processes() -> Vec<Process> {
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        // The command may contain spaces; the parent is the second field after its bracket.
+        // The command may contain spaces. The parent is the second field after its closing bracket.
         let parent = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(1))
@@ -351,7 +354,7 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a command that must fail and returns all it said.
+/// Runs a command that must fail and returns its output.
 pub fn fail(command: &mut Command) -> String {
     let output = command
         .output()
@@ -395,10 +398,10 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// How long a condition may take on a slow and busy machine before a test calls it missing.
+/// How long a condition may take on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Looks again until `check` gives something; panics in the end with what was waited for.
+/// Calls `check` until it returns something. Panics with `what` after a time limit.
 pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     #[allow(clippy::disallowed_methods)] // A test outside of any simulation.
     let started = Instant::now();
@@ -412,7 +415,7 @@ pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Ends a helper process when the test does.
+/// Ends a helper process on drop.
 pub struct Background(pub Child);
 
 impl Drop for Background {

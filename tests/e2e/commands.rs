@@ -1,12 +1,13 @@
-//! The commands themselves: what they refuse, what they leave behind, and what they say.
+//! The commands of the binary: what they reject, what they leave behind, and what they print.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cluster::{Background, Cluster, coracle, eventually, fail, succeed, with_input};
+use crate::slots::wait_for_slot;
 
-/// What all clusters of this machine have claimed.
+/// The registry of the ranges and ports of all clusters of this machine.
 fn claims() -> String {
     std::fs::read_to_string("/run/coracle/claims.json").unwrap_or_default()
 }
@@ -21,7 +22,8 @@ fn entries(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn input_is_refused_before_anything_is_written() {
+fn invalid_flags_are_rejected_before_anything_is_written() {
+    wait_for_slot();
     let place = tempfile::tempdir().expect("a directory");
     let data_dir = place.path().join("a/data").display().to_string();
     let holder = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a port");
@@ -114,11 +116,12 @@ fn input_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_first_start_that_fails_late_leaves_only_what_was_there_before() {
+fn a_failed_first_start_leaves_only_what_was_there_before() {
+    wait_for_slot();
     let place = tempfile::tempdir().expect("a directory");
     let data_dir = place.path().join("data");
     std::fs::create_dir(&data_dir).expect("made");
-    // The server finds out only when it opens its store.
+    // The server fails only when it opens its store.
     std::fs::write(data_dir.join("store"), "not a directory").expect("written");
     let text = data_dir.display().to_string();
     for command in ["up", "server"] {
@@ -223,7 +226,7 @@ fn the_client_works_in_pipes_and_with_several_kubeconfigs() {
     let cluster = Cluster::prepared();
     cluster.up(&["--disable", "node"]);
     cluster.kubectl(&["create", "configmap", "one", "--from-literal=a=b"]);
-    // Of kinds that no controller changes meanwhile: what was printed carries its resourceVersion.
+    // No controller changes these kinds meanwhile: the printed objects contain their resource version.
     cluster.kubectl(&["create", "service", "clusterip", "web", "--tcp=80"]);
 
     let printed = cluster.client(&["get", "configmaps,services", "-o", "yaml"]);
@@ -262,7 +265,7 @@ fn the_client_works_in_pipes_and_with_several_kubeconfigs() {
         "{said}"
     );
 
-    // Nobody reads.
+    // The reader of the pipe has gone.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = coracle()

@@ -1,5 +1,5 @@
-//! Strangers who open connections and say nothing, while descriptors are few: others, the node and
-//! its pods must not notice.
+//! Anonymous clients that open connections and send nothing, while file descriptors are scarce: other
+//! clients, the node and its pods must not be affected.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 
 use crate::cluster::{Cluster, eventually, succeed};
 
-/// How many idle connections a longer campaign holds, with the limits as they are.
+/// The number of idle connections in a longer campaign, with the machine's own limits.
 const MANY: &str = "CORACLE_E2E_IDLE_CONNECTIONS";
 
 const POD: &str = r#"
@@ -29,11 +29,11 @@ spec:
 "#;
 
 #[test]
-fn idle_connections_without_login_shut_out_nobody() {
+fn idle_anonymous_connections_do_not_block_other_clients() {
     let many = std::env::var(MANY).ok();
     let many: Option<usize> = many.map(|number| number.parse().expect("a number"));
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("our own limit");
-    // What the cluster is started with; enough for the tests beside this one.
+    // The limit with which the cluster is started; enough for concurrent tests.
     let soft = hard.min(4096);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("lowered");
     let cluster = Cluster::start();
@@ -76,13 +76,13 @@ fn idle_connections_without_login_shut_out_nobody() {
         hold(&tls, port("api_port"), strangers),
         hold(&tls, port("kubelet_port"), strangers / 4),
     ];
-    // Who comes now is served, with new connections to both and on to the runtime.
+    // New clients are served by API server and kubelet, with new connections to the runtime.
     assert!(cluster.kubectl(&["get", "--raw", "/readyz"]).contains("ok"));
     assert!(cluster.kubectl(&["logs", "calm"]).contains("started"));
     let said = cluster.kubectl(&["exec", "calm", "--", "echo", "here"]);
     assert_eq!(said.trim(), "here");
     cluster.kubectl(&["create", "configmap", "made"]);
-    // The node goes on telling that it is there, long enough to look for pressure several times.
+    // The node keeps renewing its lease, long enough to check for pressure several times.
     let renewed = || {
         let lease = cluster.kubectl(&[
             "get",
@@ -109,7 +109,7 @@ fn idle_connections_without_login_shut_out_nobody() {
     drop(held);
 }
 
-/// The condition Ready and all pressures of the node, and since when.
+/// The conditions of the node and the times of their last transitions.
 fn ready(cluster: &Cluster, node: &str) -> Vec<String> {
     let node = cluster.object("node", node);
     let conditions = node["status"]["conditions"].as_array().expect("conditions");
@@ -168,8 +168,8 @@ fn tls(cluster: &Cluster) -> Arc<rustls::ClientConfig> {
     Arc::new(config)
 }
 
-/// Connections that have shaken hands and send nothing. Those that the server closes stay with us
-/// too; one that it does not even take is all the better for it.
+/// Opens TLS connections that send nothing. Connections that the server closes or rejects are
+/// counted too.
 fn hold(tls: &Arc<rustls::ClientConfig>, port: u16, number: usize) -> Vec<TcpStream> {
     let mut held = Vec::new();
     let mut shaken = 0;
@@ -190,7 +190,7 @@ fn hold(tls: &Arc<rustls::ClientConfig>, port: u16, number: usize) -> Vec<TcpStr
         held.push(stream);
     }
     assert!(shaken > 20, "only {shaken} handshakes with port {port}");
-    // The first have been closed, for the sake of the later ones.
+    // The server has closed the oldest connections in favour of newer ones.
     let mut rest = Vec::new();
     let first = held.first_mut().expect("a connection");
     let closed = first.read_to_end(&mut rest);

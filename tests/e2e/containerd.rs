@@ -1,5 +1,5 @@
-//! Debian's containerd, one for each cluster of a test, when `CORACLE_E2E_RUNTIME=containerd` asks
-//! for it: the same tests then run on a runtime that is not ours.
+//! Debian's containerd, one for each cluster of a test, where `CORACLE_E2E_RUNTIME=containerd` is set:
+//! the same tests then run on another container runtime.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use crate::cluster::{eventually, image_archive, repository, succeed};
 
-/// Stands for the pause image: containerd has none of its own.
+/// The name of the pause image, which containerd does not include.
 const PAUSE: &str = "docker.io/library/coracle-pause:1";
 
 pub struct Containerd {
@@ -26,13 +26,14 @@ impl Containerd {
         }
     }
 
-    /// With everything in `directory`; the pod network is that of the cluster in `data_dir`.
+    /// Starts containerd with its files in `directory` and the pod network of the cluster in
+    /// `data_dir`.
     pub fn start(directory: PathBuf, data_dir: &Path) -> Containerd {
         let cni = data_dir.join("cni");
         for path in [&directory, &cni.join("net.d"), &cni.join("bin")] {
             fs::create_dir_all(path).expect("made");
         }
-        // containerd asks for it beside the network's own plugins.
+        // containerd needs it in addition to the plugins of the network.
         let loopback = cni.join("bin/loopback");
         std::os::unix::fs::symlink("/usr/lib/cni/loopback", loopback).expect("linked");
         let text = format!(
@@ -112,7 +113,7 @@ impl Drop for Containerd {
     }
 }
 
-/// Made once per run.
+/// Created once per run.
 fn pause_archive() -> &'static Path {
     static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
     ARCHIVE.get_or_init(|| {

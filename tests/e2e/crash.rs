@@ -1,4 +1,5 @@
-//! `kill -9` of the server: nothing acknowledged is lost, pods keep their processes, status heals.
+//! `kill -9` of the server: no acknowledged write is lost, pods keep their processes, and their status
+//! becomes correct again.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use nix::unistd::Pid;
 use crate::cluster::{Cluster, eventually, processes};
 
 #[test]
-fn a_killed_server_comes_back_with_everything() {
+fn a_killed_server_restarts_with_all_objects_and_pods() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"
@@ -33,7 +34,7 @@ spec:
 
     let mut acknowledged = Vec::new();
     for round in 0..4 {
-        // Writes until the server dies under them; only what was acknowledged counts.
+        // Writes until the server is killed; only acknowledged writes count.
         let server = eventually("a server", || cluster.server_pid());
         for write in 0..4 + round {
             let name = format!("w{round}-{write}");
@@ -108,14 +109,15 @@ spec:
         cluster.object("pod", "lasting")["status"]["containerStatuses"][0]["restartCount"],
         0
     );
-    // On a running directory `up` succeeds and changes nothing.
+    // `up` for a running cluster succeeds and changes nothing.
     let said = cluster.up(&[]);
     assert!(said.contains("run by a server in the background"), "{said}");
 }
 
-/// `NODE_KILLS`: how many; each comes a little later in a pod's start, and then in its end.
+/// `NODE_KILLS` is the number of kills. Each comes a little later in the start of a pod, and then in
+/// its termination.
 #[test]
-fn a_server_killed_while_pods_start_and_stop_leaves_nothing() {
+fn a_server_killed_while_pods_start_and_stop_leaks_nothing() {
     let kills = std::env::var("NODE_KILLS").ok();
     let kills: u64 = kills.map_or(6, |text| text.parse().expect("a number"));
     let cluster = Cluster::start();
@@ -182,7 +184,7 @@ spec:
             .lines()
             .filter(|line| line.contains(&format!("c{id}-")));
         let left = shims.count() + directories.map_or(0, Iterator::count);
-        // The node's own links stay; those of pods lead into other namespaces.
+        // The node's own links stay; those of pods lead into other network namespaces.
         let pod_links = links.filter(|line| line.contains("link-netns")).count();
         (left + pod_links == 0).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Volumes that are devices: a pod reads and writes one as it is.
+//! Raw block volumes: a pod reads and writes the device itself.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use nix::sys::stat::{major, minor};
 
 use crate::cluster::Cluster;
 
-/// A block device for one test. Where the machine lets us, there is a file behind it.
+/// A block device for one test; a loop device where the machine allows it.
 struct Disk {
     device: PathBuf,
     file: Option<PathBuf>,
@@ -36,7 +36,7 @@ impl Disk {
                 _directory: directory,
             };
         }
-        // A node of the right kind, with nothing behind it.
+        // A device node without a device.
         let device = directory.path().join("disk");
         let made = Command::new("mknod")
             .arg(&device)
@@ -111,7 +111,7 @@ spec:
 }
 
 #[test]
-fn a_block_volume_is_read_and_written_as_it_is() {
+fn a_container_reads_and_writes_a_raw_block_volume() {
     let disk = Disk::new();
     let cluster = Cluster::start();
     let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);

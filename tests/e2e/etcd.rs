@@ -29,9 +29,10 @@ struct Member {
 }
 
 impl Etcd {
-    /// Starts so many members and waits until they have a leader.
+    /// Starts `count` members and waits until they have a leader.
     pub fn start(count: usize) -> Etcd {
-        // Ports are free when they are chosen; somebody may be faster.
+        crate::slots::wait_for_slot();
+        // Another process may have taken a port since it was chosen.
         for _ in 0..5 {
             let mut etcd = Etcd {
                 directory: tempfile::Builder::new()
@@ -67,7 +68,7 @@ impl Etcd {
         panic!("etcd does not start (scripts/setup test installs it)");
     }
 
-    /// As the flag takes it.
+    /// The value of `--etcd-endpoints`.
     pub fn endpoints(&self) -> String {
         let scheme = if self.is_secure { "https" } else { "http" };
         let urls = self.members.iter();
@@ -81,7 +82,7 @@ impl Etcd {
         self.directory.path().join(name)
     }
 
-    /// kill -9.
+    /// Kills a member with SIGKILL.
     pub fn kill(&mut self, index: usize) {
         if let Some(mut process) = self.members[index].process.take() {
             process.kill().expect("kill");
@@ -129,13 +130,13 @@ impl Etcd {
         self.members[index].process = Some(process);
     }
 
-    /// Asks etcd by its JSON gateway; `None` when there is no answer.
+    /// Sends a request to etcd's JSON gateway. `None` means that there is no response.
     pub fn call(&self, path: &str, body: &Value) -> Option<Value> {
         let text = self.request("POST", path, &body.to_string())?;
         serde_json::from_str(&text).ok()
     }
 
-    /// The keys below a prefix, as the gateway writes them.
+    /// The keys below a prefix, in the gateway's format.
     pub fn items(&self, prefix: &str, revision: u64) -> Value {
         let mut end = prefix.as_bytes().to_vec();
         *end.last_mut().expect("a prefix") += 1;
@@ -146,8 +147,8 @@ impl Etcd {
         eventually("etcd to answer", || self.call("/v3/kv/range", &asked))
     }
 
-    /// From now on etcd wants a certificate and a user: `ca.pem`, `client.pem`, `client.key` and
-    /// `credentials` lie in its directory.
+    /// Makes etcd require a client certificate and a user: `ca.pem`, `client.pem`, `client.key` and
+    /// `credentials` are in its directory.
     pub fn secure(&mut self) {
         for (path, body) in [
             ("user/add", json!({"name": "root", "password": "a:secret"})),
@@ -170,7 +171,7 @@ impl Etcd {
         });
     }
 
-    /// HTTP/1.0, so that the answer comes in one piece.
+    /// Uses HTTP/1.0, so that the response is not chunked.
     fn request(&self, method: &str, path: &str, body: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.members[0].client)).ok()?;
         stream
@@ -200,8 +201,8 @@ fn initial((index, member): (usize, &Member)) -> String {
     format!("m{index}=http://127.0.0.1:{}", member.peer)
 }
 
-/// Free at this moment, and not among those that connections get: one of them would keep a member
-/// from coming back to its port.
+/// A port that is free at the moment and not in the ephemeral range: a connection with that port would
+/// prevent the restart of a member.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

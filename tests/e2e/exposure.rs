@@ -1,4 +1,4 @@
-//! What other users of the machine can see of a cluster: nothing.
+//! Other users of the machine cannot read anything of a cluster.
 
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -12,9 +12,9 @@ use crate::cluster::{Cluster, eventually, with_input};
 const NOBODY: u32 = 65534;
 
 #[test]
-fn nobody_reaches_anything_below_the_data_and_run_directories() {
+fn other_users_cannot_read_the_data_and_run_directories() {
     let cluster = Cluster::prepared();
-    // As if an earlier version, or the user, had made them.
+    // As if an earlier version, or the user, had created them.
     for open in [cluster.data_dir().parent(), Some(&cluster.data_dir())] {
         fs::set_permissions(open.expect("a directory"), Permissions::from_mode(0o755)).unwrap();
     }
@@ -60,7 +60,7 @@ spec:
     );
     cluster.wait_ready("mapped");
     expect_log(&cluster, "mapped");
-    // Its users pass through these; there is nothing to be seen from there.
+    // The pod's users need search permission on these, but cannot list them.
     let run = format!("/run/coracle/{}", cluster.id());
     let passage = ["", "/runtime", "/runtime/mapped"].map(|part| format!("x {run}{part}"));
     let found = reachable_to_nobody(&cluster);
@@ -70,7 +70,7 @@ spec:
     );
 }
 
-/// The pod itself reads its Secret.
+/// The pod itself can read its Secret.
 fn expect_log(cluster: &Cluster, pod: &str) {
     eventually("the password in the log", || {
         let log = cluster.kubectl(&["logs", pod]);
@@ -78,7 +78,7 @@ fn expect_log(cluster: &Cluster, pod: &str) {
     });
 }
 
-/// What nobody may read, write (or connect to), or execute (or pass through).
+/// Everything that other users can read, write (or connect to), or execute (or search).
 fn reachable_to_nobody(cluster: &Cluster) -> Vec<String> {
     let run = PathBuf::from("/run/coracle").join(cluster.id());
     let mut paths = b"/run/coracle/claims.json\n".to_vec();
@@ -100,7 +100,7 @@ fn reachable_to_nobody(cluster: &Cluster) -> Vec<String> {
     said.lines().map(str::to_owned).collect()
 }
 
-/// Not through links, and not of what went away meanwhile.
+/// Does not follow links, and ignores files that disappear meanwhile.
 fn children(path: &Path) -> Vec<PathBuf> {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! Histories through the API: writers and watchers at work while the server, and its etcd, are killed
-//! with `kill -9`. What happened must be explainable by what they were told (`store::promises`).
+//! Histories through the API: writers and watchers run while the server, and its etcd, are killed with
+//! `kill -9`. The final state must be consistent with all responses that they got
+//! (`store::promises`).
 //!
-//! `SEED=n` chooses what the writers do, `ROUNDS=n` how often something is killed.
+//! `SEED=n` determines the writes, `ROUNDS=n` the number of kills.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ const ROUNDS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_killed_server_keeps_its_promises() {
+fn a_killed_server_loses_no_acknowledged_write() {
     let cluster = Cluster::prepared();
     cluster.up(&["--disable", PARTS, "--compaction-interval", "0"]);
     let lived = live(&cluster, || {});
@@ -53,7 +54,7 @@ fn a_killed_server_keeps_its_promises() {
 }
 
 #[test]
-fn a_killed_server_and_a_killed_etcd_keep_their_promises() {
+fn a_killed_server_with_a_killed_etcd_loses_no_acknowledged_write() {
     let mut etcd = Etcd::start(1);
     let cluster = Cluster::prepared();
     let endpoints = etcd.endpoints();
@@ -79,17 +80,17 @@ fn a_killed_server_and_a_killed_etcd_keep_their_promises() {
     lived.check(&happened);
 }
 
-/// What writers and watchers were told while servers came and went.
+/// The responses that writers and watchers got while servers were killed.
 struct Lived {
     runtime: tokio::runtime::Runtime,
     /// The revision before the first write.
     start: u64,
     promises: Arc<Mutex<Promises>>,
-    /// The list when all was over, and its revision.
+    /// The final list and its revision.
     list: (u64, Vec<Value>),
 }
 
-/// Kills the server and then, by `also`, what it stands on, in every round.
+/// Kills the server in every round, and then calls `also`, which may kill etcd.
 fn live(cluster: &Cluster, mut also: impl FnMut()) -> Lived {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -150,7 +151,7 @@ impl Lived {
     fn check(&self, happened: &History) {
         let promises = self.promises.lock();
         promises.check(happened);
-        // A write that nobody waited for may have come after the list.
+        // A write whose response was lost may have taken effect after the list.
         let (at, items) = &self.list;
         for item in items {
             let (key, value) = change(item);
@@ -166,7 +167,7 @@ impl Lived {
     }
 }
 
-/// All that happened, as the store itself tells it.
+/// The complete history from the store.
 async fn happened(store: &dyn Store, start: u64) -> History {
     let newest = store.revision().await.expect("revision");
     let range = KeyRange::prefix("/registry/configmaps/default/key");
@@ -193,7 +194,7 @@ async fn happened(store: &dyn Store, start: u64) -> History {
     history
 }
 
-/// Creates and replaces ConfigMaps, sometimes on condition that nobody else did.
+/// Creates and replaces ConfigMaps, sometimes conditionally on their resource version.
 async fn write(client: kube::Client, environment: Environment, promises: Arc<Mutex<Promises>>) {
     let mut known: std::collections::BTreeMap<String, u64> = Default::default();
     loop {
@@ -222,7 +223,7 @@ async fn write(client: kube::Client, environment: Environment, promises: Arc<Mut
                 promises.lock().acknowledge(number, at);
                 known.insert(key, at);
             }
-            // It exists already, or was changed meanwhile: read it for the next try.
+            // It exists already, or was changed meanwhile: read it for the next attempt.
             Some((409, _)) => {
                 promises.lock().refuse(number);
                 let path = format!("{MAPS}/{key}");
@@ -238,8 +239,8 @@ async fn write(client: kube::Client, environment: Environment, promises: Arc<Mut
     }
 }
 
-/// Lists, watches from there, and watches again from where it was when the connection ends. A server
-/// that has started anew may not know that place any more: then it lists again.
+/// Lists, watches from the list's resource version, and resumes when the connection ends. It lists
+/// again when a restarted server no longer has the resource version.
 async fn watch(client: kube::Client, promises: Arc<Mutex<Promises>>) {
     loop {
         let Some((at, items)) = list(&client).await else {
@@ -263,7 +264,7 @@ async fn watch(client: kube::Client, promises: Arc<Mutex<Promises>>) {
     }
 }
 
-/// Whether the server still knows the place.
+/// Whether the server still has the resource version.
 async fn follow(
     client: &kube::Client,
     from: u64,
@@ -302,7 +303,7 @@ async fn follow(
     true
 }
 
-/// The ConfigMaps and the revision they were read at; `None` when there was no good answer.
+/// The ConfigMaps and the revision at which they were read. `None` without a successful response.
 async fn list(client: &kube::Client) -> Option<(u64, Vec<Value>)> {
     let answer = ask(client, Method::GET, &format!("{MAPS}?{SELECTED}"), None).await;
     let (_, list) = answer.filter(|(code, _)| *code == 200)?;
@@ -310,7 +311,7 @@ async fn list(client: &kube::Client) -> Option<(u64, Vec<Value>)> {
     Some((revision(&list), items))
 }
 
-/// The code and the document of an answer; `None` when there was none.
+/// The code and the document of a response. `None` without one.
 async fn ask(
     client: &kube::Client,
     method: Method,

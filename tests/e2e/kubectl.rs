@@ -1,4 +1,4 @@
-//! The stock kubectl against a real pod: the first promise of the project.
+//! The stock kubectl with a real pod.
 
 use crate::cluster::{Cluster, eventually};
 
@@ -41,7 +41,7 @@ spec:
 "#;
 
 #[test]
-fn a_pod_with_all_its_parts() {
+fn kubectl_works_with_a_pod_from_apply_to_delete() {
     let cluster = Cluster::start();
     let said = cluster.apply(POD);
     assert!(said.contains("pod/boat created"), "{said}");
@@ -63,7 +63,7 @@ fn a_pod_with_all_its_parts() {
         "Successfully assigned",
         "Container started",
     ] {
-        // Events come beside the status.
+        // Events are written concurrently with the status.
         eventually(&format!("{part} in what describe says"), || {
             let described = cluster.kubectl(&["describe", "pod", "boat"]);
             described.contains(part).then_some(())
@@ -81,9 +81,9 @@ fn a_pod_with_all_its_parts() {
     assert_eq!(pod["status"]["qosClass"], "Burstable");
     assert_eq!(limit_in_cgroup(&cluster, &pod, "server"), 32 * 1024 * 1024);
 
-    // Asked again, nothing is written (kubectl may send a patch that only names the order of lists,
-    // since the token's mount was added); then a label is.
-    // A last word on the pod's status may still come from the node, but not each time.
+    // A repeated apply writes nothing (kubectl may send a patch that only contains the order of lists,
+    // since the token's mount was added); then a changed label is written. The node may still write the
+    // pod's status once more, but not each time.
     eventually("a pod that is not written by being applied", || {
         let version = || cluster.object("pod", "boat")["metadata"]["resourceVersion"].clone();
         let before = version();

@@ -1,4 +1,4 @@
-//! Clusters on one machine: side by side, stopped and resumed, split into processes, and gone.
+//! Clusters on one machine: side by side, stopped and started again, split into processes, deleted.
 
 use std::process::Stdio;
 
@@ -26,7 +26,7 @@ fn two_clusters_live_side_by_side() {
     assert!(!first.traces(&id).is_empty());
     first.coracle(&["down", "--delete", "--data-dir", &first.data_dir_text()]);
     first.expect_no_traces(&id);
-    // The other one is not touched.
+    // The other cluster is not affected.
     second.kubectl(&["delete", "pod", "hello", "--timeout=120s"]);
 }
 
@@ -50,7 +50,7 @@ fn a_port_in_use_is_reported_and_changes_nothing() {
 }
 
 #[test]
-fn settings_of_a_data_directory_stay() {
+fn the_settings_of_a_data_directory_cannot_change() {
     let cluster = Cluster::start();
     cluster.down();
     let said = fail(coracle().args([

@@ -1,5 +1,6 @@
 //! End-to-end tests: the real binary, real containers, a stock kubectl. Each test has a cluster of
-//! its own, so several run at once on one machine; every one checks that nothing is left behind.
+//! its own, so that several run at once on one machine (see `slots`), and checks that nothing of it
+//! is left behind.
 
 mod addresses;
 mod away;
@@ -21,6 +22,7 @@ mod room;
 mod services;
 mod signatures;
 mod simulate;
+mod slots;
 mod stores;
 mod streams;
 mod tracing;

@@ -1,4 +1,4 @@
-//! What a pod's life on its node looks like: probes, restarts, limits, volumes, tokens, endings.
+//! Pods on their node: probes, restarts, limits, volumes, tokens and termination.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -17,7 +17,7 @@ fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
 }
 
 #[test]
-fn restarts_exit_codes_and_backoff() {
+fn containers_restart_with_backoff_and_report_exit_codes() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"
@@ -118,7 +118,7 @@ spec:
 }
 
 #[test]
-fn volumes_environment_and_identity() {
+fn containers_get_their_volumes_environment_and_identity() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"
@@ -225,7 +225,7 @@ spec:
         .expect("kubectl logs");
     let mut follow = Background(follow);
     let mut log = BufReader::new(follow.0.stdout.take().expect("stdout"));
-    // Whoever follows too late finds no log any more.
+    // The log is gone with the pod, so that it must be followed before the deletion.
     let mut said = String::new();
     log.read_line(&mut said).expect("a line");
     assert_eq!(said, "hello\n");

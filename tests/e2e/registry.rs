@@ -1,5 +1,5 @@
 //! Images from a registry: Debian's docker-registry on loopback, the three pull policies, backoff,
-//! and credentials from a program.
+//! and credentials from a credential provider.
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -50,11 +50,11 @@ fn images_are_pulled_by_policy() {
     });
 }
 
-/// The user `boat` with the password `pw`, as the registry keeps it.
+/// The user `boat` with the password `pw`, in the registry's format.
 const USERS: &str = "boat:$2b$05$GAlLuxD3qheBEUyejOSh5O7g0GZVUJEBMCo6Wa4d0P8DE7Z8tnyum\n";
 
 #[test]
-fn a_program_opens_a_private_registry() {
+fn a_credential_provider_gives_access_to_a_private_registry() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let users = directory.path().join("users");
     std::fs::write(&users, USERS).expect("users");
@@ -110,7 +110,7 @@ fn a_program_opens_a_private_registry() {
     let page = cluster.kubectl(&["get", "--raw", &path]);
     let asked = "kubelet_credential_provider_plugin_duration_count{plugin_name=\"opener\"} 1";
     assert!(page.lines().any(|line| line == asked), "{page}");
-    // What the user put there is the user's to remove.
+    // `down --delete` does not remove files of the user.
     std::fs::remove_file(cluster.data_dir().join("kubelet.yaml")).expect("removed");
 }
 
@@ -131,15 +131,15 @@ fn waiting_reason(cluster: &Cluster, name: &str, reasons: &[&str]) -> String {
     })
 }
 
-/// `more`: further lines of its configuration.
+/// `more` are further lines of its configuration.
 fn start_registry(directory: &std::path::Path, more: &str) -> (Background, u16) {
-    // A port is free when it is chosen; somebody may be faster.
+    // Another process may have taken the port since it was chosen.
     let mut attempts = (0..5).map(|_| serve(directory, more));
     let served = attempts.find_map(|(registry, port)| Some((registry?, port)));
     served.expect("docker-registry does not start")
 }
 
-/// Nothing when the registry has ended, as it does when the port is taken.
+/// `None` when the registry has ended, as it does when the port is in use.
 fn serve(directory: &std::path::Path, more: &str) -> (Option<Background>, u16) {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
@@ -163,7 +163,7 @@ fn serve(directory: &std::path::Path, more: &str) -> (Option<Background>, u16) {
         .expect("docker-registry is installed by scripts/setup");
     let mut registry = Background(child);
     let serves = eventually("the registry", || {
-        // Whoever else has the port answers too, so the order matters.
+        // Another process with the port would answer too, so that the order of these checks matters.
         let answered = TcpStream::connect(("127.0.0.1", port)).is_ok();
         let ended = registry.0.try_wait().expect("docker-registry").is_some();
         (answered || ended).then_some(!ended)

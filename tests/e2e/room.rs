@@ -1,11 +1,11 @@
-//! Room on a node, with scheduler, controllers and real containers: what a deleted pod had is free
-//! for the next one, however its containers take to end.
+//! Free capacity of a node, with scheduler, controllers and real containers: the resources of a
+//! deleted pod can be used by the next one, however long its containers take to terminate.
 
 use serde_json::Value;
 
 use crate::cluster::{Cluster, eventually};
 
-/// Three quarters of this machine, as a request for CPU.
+/// A CPU request of three quarters of this machine.
 fn most_cpus() -> String {
     let cpus = std::thread::available_parallelism().expect("a number of CPUs");
     format!("{}m", cpus.get() * 750)

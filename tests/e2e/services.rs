@@ -8,7 +8,7 @@ fn demo() -> String {
         .replace("coracle-demo:1", "coracle-test:1")
 }
 
-/// As patient as these tests are.
+/// The time limit of these tests.
 fn visitor() -> String {
     std::fs::read_to_string(repository().join("examples/visitor.yaml"))
         .expect("visitor")
@@ -18,7 +18,7 @@ fn visitor() -> String {
 }
 
 #[test]
-fn a_deployment_answers_by_name_rolls_and_goes() {
+fn a_deployment_is_reached_by_its_service_name_during_a_rollout() {
     let cluster = Cluster::start();
     cluster.apply(&demo());
     cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
@@ -54,7 +54,7 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
         (slices.split_whitespace().count() == 3).then_some(())
     });
 
-    // The owner takes its sets and pods with it.
+    // The ReplicaSets and pods are deleted with their owner.
     cluster.kubectl(&["delete", "deployment", "web", "--timeout=120s"]);
     eventually("pods and sets to be gone", || {
         let left = cluster.kubectl(&["get", "pods,replicasets", "-l", "app=web", "-o", "name"]);
@@ -63,7 +63,7 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
 }
 
 #[test]
-fn a_namespace_goes_with_all_it_holds() {
+fn a_deleted_namespace_disappears_with_its_objects() {
     let cluster = Cluster::start();
     cluster.kubectl(&["create", "namespace", "harbour"]);
     eventually("the default account", || {

@@ -1,5 +1,5 @@
-//! The ways a pod shows that something is wrong, or over: produced for real, worded as upstream
-//! words them. `registry.rs` has those of images, `pods.rs` crash loops and memory.
+//! The statuses of pods that fail or complete, with upstream's reasons and messages. `registry.rs` has
+//! those of images, `pods.rs` those of crash loops and memory.
 
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn condition<'a>(pod: &'a Value, type_: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Waits until the pod is as wanted.
+/// Waits until the pod has the expected status.
 fn pod(cluster: &Cluster, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     eventually(name, || {
         let pod = cluster.object("pod", name);
@@ -82,7 +82,7 @@ fn pod(cluster: &Cluster, name: &str, wanted: impl Fn(&Value) -> bool) -> Value 
 }
 
 #[test]
-fn every_signature_has_its_words() {
+fn each_failure_of_a_pod_has_its_reason_and_message() {
     let cluster = Cluster::start();
     cluster.apply(PODS);
 
@@ -195,6 +195,6 @@ fn a_static_pod_runs_and_is_mirrored() {
     assert_eq!(container(&mirror), container(&again), "the same container");
     std::fs::remove_file(manifests.join("beacon.yaml")).expect("removed");
     eventually("no mirror", || found().is_none().then_some(()));
-    // Ours, not the cluster's: it would stay.
+    // The file belongs to the test, and `down --delete` would leave it.
     std::fs::remove_file(cluster.data_dir().join("kubelet.yaml")).expect("removed");
 }

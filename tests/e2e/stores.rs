@@ -1,5 +1,5 @@
-//! Where a cluster keeps its objects: in etcd, also a secured one, one that loses its quorum and one
-//! that servers share; and in snapshots.
+//! The stores of a cluster: etcd, also with authentication, without a quorum, and shared by several
+//! servers; and snapshots.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cluster::{Background, Cluster, coracle, eventually, fail};
 use crate::etcd::Etcd;
 
-/// The parts that these tests mostly do without.
+/// The components that most of these tests do not need.
 const NODE: &str = "node,proxy,dns";
 
 const POD: &str = r#"
@@ -24,7 +24,7 @@ spec:
 "#;
 
 #[test]
-fn a_cluster_lives_in_etcd() {
+fn a_cluster_can_keep_its_objects_in_etcd() {
     let etcd = Etcd::start(1);
     let cluster = Cluster::prepared();
     let endpoints = etcd.endpoints();
@@ -46,14 +46,14 @@ fn a_cluster_lives_in_etcd() {
         .and_then(|text| text.parse().ok())
         .expect("a revision");
 
-    // Events vanish by themselves, pods do not.
+    // Events expire, pods do not.
     let event = eventually("an Event", || {
         etcd.items("/registry/events/", 0)["kvs"].get(0).cloned()
     });
     assert!(event["lease"].is_string(), "{event}");
     let pod = etcd.items("/registry/pods/default/steady", 0)["kvs"][0].clone();
     assert!(pod["key"].is_string() && pod["lease"].is_null(), "{pod}");
-    // History is forgotten, in the way that kube-apiserver has with others on the same etcd.
+    // Old revisions are compacted with the same protocol as that of several kube-apiservers.
     eventually("compaction", || {
         let answer = etcd.items("/registry/pods/", revision);
         answer.to_string().contains("compacted").then_some(())
@@ -78,7 +78,7 @@ fn a_cluster_lives_in_etcd() {
 }
 
 #[test]
-fn an_etcd_may_want_certificates_and_a_user() {
+fn etcd_can_require_client_certificates_and_a_user() {
     let mut etcd = Etcd::start(1);
     etcd.secure();
     let cluster = Cluster::prepared();
@@ -119,7 +119,7 @@ fn an_etcd_may_want_certificates_and_a_user() {
 }
 
 #[test]
-fn without_a_quorum_reads_go_on_and_writes_are_refused() {
+fn without_a_quorum_reads_succeed_and_writes_fail() {
     let mut etcd = Etcd::start(3);
     let cluster = Cluster::prepared();
     let endpoints = etcd.endpoints();
@@ -137,7 +137,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
     etcd.kill(0);
     etcd.kill(1);
 
-    // Members may take a while to notice; what they say is clear, and they never say yes.
+    // Members may take a while to notice; the error is clear, and no write succeeds.
     let refused = |what: &str, arguments: &[&str], words: &[&str]| {
         eventually(what, || {
             let mut command = cluster.kubectl_command(arguments);
@@ -171,7 +171,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
     etcd.restart(0);
     etcd.restart(1);
     written(&cluster, "after");
-    // The watch that was there before lives on.
+    // The watch that was started before continues.
     watch.wait_for("after");
     eventually("the server to be ready", || {
         let ready = cluster
@@ -199,7 +199,7 @@ fn servers_on_one_etcd_are_one_cluster_with_one_leader() {
     let etcd = Etcd::start(1);
     let (first, second) = (Cluster::prepared(), Cluster::prepared());
     let leading = Server::start(&first, &etcd, &[]);
-    // The second server has the cluster's authority, keys and ranges from the first.
+    // The second server has the certificate authority, keys and ranges of the first.
     let keys = second.data_dir().join("pki");
     std::fs::create_dir_all(&keys).expect("directory");
     for name in ["ca.crt", "ca.key", "service-account.key"] {
@@ -264,7 +264,7 @@ spec:
       - {name: c, image: "coracle-test:1"}
 "#,
     );
-    // In the middle of its work.
+    // The leader is killed while it works.
     eventually("the first pods", || {
         (!pods.added().is_empty()).then_some(())
     });
@@ -295,14 +295,14 @@ spec:
 }
 
 #[test]
-fn a_snapshot_brings_the_cluster_back() {
+fn a_cluster_is_restored_from_a_snapshot() {
     let cluster = Cluster::start();
     let data_dir = cluster.data_dir_text();
     cluster.apply(POD);
     cluster.wait_ready("steady");
     let file = cluster.data_dir().join("../saved");
     let file = file.to_str().expect("text").to_owned();
-    // Saved while somebody writes; what was acknowledged before is in it.
+    // The snapshot is saved during writes; it contains all writes that were acknowledged before.
     let mut acknowledged = Vec::new();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let create = |name: &str| {
@@ -363,7 +363,7 @@ fn a_snapshot_brings_the_cluster_back() {
     }
     let said = cluster.kubectl_fails(&["get", "configmap", "after"]);
     assert!(said.contains("NotFound"), "{said}");
-    // Whoever watched the lost cluster is told to read anew.
+    // A watch from a resource version of the lost cluster must list again.
     let watch = format!("/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={last}");
     let told = cluster
         .kubectl_command(&["get", "--raw", &watch])
@@ -387,7 +387,7 @@ fn a_snapshot_brings_the_cluster_back() {
     assert!(said.contains("keys at revision"), "{said}");
 }
 
-/// A server in the foreground, without a keeper that would start it again; killed on drop.
+/// A server in the foreground, without a keeper that would restart it; killed on drop.
 struct Server(#[expect(dead_code, reason = "held for its drop")] Background);
 
 impl Server {
@@ -450,13 +450,13 @@ impl Watch {
 
     fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.file).expect("file");
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         text.lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
     }
 
-    /// The names of what was made.
+    /// The names of the created objects.
     fn added(&self) -> Vec<String> {
         let added = |event: &Value| {
             let name = event["object"]["metadata"]["name"].as_str()?;

@@ -40,14 +40,14 @@ spec:
   ports: [{name: web, port: 80, targetPort: 8080}]
 "#;
 
-/// How kubectl is told to speak SPDY instead of WebSocket.
+/// The variables that make kubectl use SPDY instead of WebSocket.
 const SPDY: [(&str, &str); 2] = [
     ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
     ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"),
 ];
 
 #[test]
-fn kubectl_gets_into_pods() {
+fn kubectl_exec_attach_port_forward_and_proxy_work() {
     let cluster = Cluster::start();
     cluster.apply(PODS);
     cluster.wait_ready("boat");
@@ -109,9 +109,9 @@ fn exec(cluster: &Cluster, spdy: bool) {
     );
 }
 
-/// `script` gives kubectl a terminal, as a person has one.
+/// `script` gives kubectl a terminal.
 fn terminal(cluster: &Cluster, spdy: bool) {
-    // The size arrives beside the start, not before it.
+    // The terminal's size arrives concurrently with the start.
     let inside = "for i in $(seq 2000); do stty size 2>&1 | grep 99 && break; sleep 0.05; done; \
                   tty; read line; echo got $line; exit 5";
     let kubectl = kubectl(cluster, spdy, &["exec", "-it", "boat", "--", "sh", "-c"]);
@@ -149,7 +149,7 @@ fn terminal(cluster: &Cluster, spdy: bool) {
     assert_eq!(child.wait().expect("script ends").code(), Some(5), "{seen}");
 }
 
-/// Ends kubectl however the test ends.
+/// Ends kubectl on drop.
 struct Forward(Child);
 
 impl Drop for Forward {
@@ -216,7 +216,7 @@ fn proxies(cluster: &Cluster) {
         "/api/v1/namespaces/default/services/boat:web/proxy/",
         "/api/v1/namespaces/default/services/boat:80/proxy/",
     ] {
-        // A Service has its endpoints a moment after its pod is ready.
+        // A Service gets its endpoints a moment after its pod is ready.
         eventually(path, || {
             let asked = ["get", "--raw", path];
             let output = cluster.kubectl_command(&asked).output().expect("kubectl");

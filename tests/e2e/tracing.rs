@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cluster::{Cluster, coracle, eventually, with_input};
 
 #[test]
-fn eleven_hops_that_survive_a_restart() {
+fn a_timeline_has_eleven_hops_and_survives_a_restart() {
     let cluster = Cluster::start();
     let yaml = r#"
 apiVersion: v1
@@ -84,7 +84,7 @@ spec:
 }
 
 #[test]
-fn our_client_shows_what_is_there() {
+fn the_coracle_client_commands_work() {
     let cluster = Cluster::start();
     cluster.kubectl(&[
         "run",
@@ -126,7 +126,7 @@ fn our_client_shows_what_is_there() {
 }
 
 #[test]
-fn a_pod_that_does_not_come_up_shows_where_it_stands() {
+fn the_timeline_of_a_pod_that_does_not_start_names_its_hop() {
     let cluster = Cluster::start();
     cluster.apply(
         r#"
@@ -164,15 +164,13 @@ spec:
             "secret \"nowhere\" not found; tried again after ",
         ),
     ] {
-        // Both in one answer: a container that was just started again stands nowhere until it ends.
+        // Both must be in one response: a container that was just restarted has no failed hop until it exits.
         let text = eventually(wanted, || {
             let text = cluster.client(&["trace", pod]);
-            let stands = text
-                .lines()
-                .any(|line| line.starts_with("stands at hop 10 "));
+            let stands = text.lines().any(|line| line.starts_with("is at hop 10 "));
             (stands && text.contains(wanted)).then_some(text)
         });
-        // The one that ends by itself did run.
+        // The container that exits by itself did run.
         assert!(pod == "crash" || !text.contains("running"), "{text}");
     }
 }

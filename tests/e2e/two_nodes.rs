@@ -1,11 +1,11 @@
-//! A second node, in a network namespace of its own as if it were another machine, joins with a
-//! ticket: pods on either node reach each other, the API and the logs.
+//! A second node, in a network namespace like that of another machine, joins with a ticket: pods on
+//! both nodes reach each other and the API server, and their logs can be read.
 
 use std::process::Command;
 
 use crate::cluster::{Cluster, coracle, eventually, fail, image_archive, repository, succeed};
 
-/// The second node; stopped and removed on drop, before the cluster is.
+/// The second node; stopped and deleted on drop, before the cluster.
 struct SecondNode<'a> {
     cluster: &'a Cluster,
 }
@@ -38,7 +38,7 @@ impl Drop for SecondNode<'_> {
 }
 
 #[test]
-fn pods_of_two_nodes_reach_each_other() {
+fn pods_on_two_nodes_reach_each_other() {
     let cluster = Cluster::prepared();
     let second = SecondNode::join(&cluster);
     cluster.kubectl(&[
@@ -100,7 +100,7 @@ spec:
     drop(second);
 }
 
-/// The client certificate in a kubeconfig of ours, encoded as it is there.
+/// The encoded client certificate in a kubeconfig that Coracle wrote.
 fn certificate_in(kubeconfig: &str) -> String {
     let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
     let line = text
@@ -110,7 +110,7 @@ fn certificate_in(kubeconfig: &str) -> String {
 }
 
 #[test]
-fn a_node_renews_its_certificates_at_once_and_a_revoked_one_is_not_listened_to() {
+fn a_joined_node_renews_its_certificates_at_once_and_a_revoked_node_is_rejected() {
     let cluster = Cluster::prepared();
     let second = SecondNode::join(&cluster);
     let directory = format!("{}-2", cluster.data_dir_text());

@@ -1,4 +1,5 @@
-//! What pods use: `kubectl top`, an autoscaler that acts on it, and the pages of the node's kubelet.
+//! The resource usage of pods: `kubectl top`, an autoscaler that acts on it, and the kubelet's
+//! endpoints.
 
 use crate::cluster::{Cluster, eventually};
 
@@ -29,7 +30,7 @@ spec:
 "#;
 
 #[test]
-fn use_is_shown_and_scaled_by() {
+fn kubectl_top_and_the_pod_autoscaler_see_the_usage_of_pods() {
     let cluster = Cluster::start();
     cluster.apply(WORKLOAD);
     let top = |what: &[&str]| {
@@ -37,7 +38,7 @@ fn use_is_shown_and_scaled_by() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         output.status.success().then_some(text)
     };
-    // The first figures may be older than what the container writes.
+    // The first figures may be older than the container's writes.
     eventually("figures of the pod", || {
         let pods = top(&["top", "pods", "--containers", "--no-headers"])?;
         let first = pods.lines().find(|line| line.contains("eager"))?;
@@ -78,7 +79,7 @@ fn use_is_shown_and_scaled_by() {
         ),
         ("/configz", "\"imagePullCredentialsVerificationPolicy\""),
     ] {
-        // Some pages show what was measured some seconds ago.
+        // Some endpoints show figures that are some seconds old.
         eventually(&format!("{expected} in {path}"), || {
             page(path).contains(expected).then_some(())
         });

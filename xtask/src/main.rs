@@ -1,19 +1,36 @@
-//! Repository chores: `cargo xtask tidy` checks the house rules that a compiler cannot; `cargo xtask
-//! tables` makes the tables of facts about Kubernetes' kinds (needs Go), with `--check` it compares them.
+//! Repository chores. `cargo xtask` without arguments lists them.
 
-mod cycles;
+mod conformance_data;
+mod reference;
+mod repository;
+mod skipped;
+mod source;
 mod tables;
 mod tidy;
 
 use anyhow::{Result, bail};
 
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  tidy                        check the house rules that a compiler cannot
+  tables [--check]            make the tables of facts about Kubernetes' kinds (needs Go), or compare them
+  reference                   write docs/reference.md from the declarations in the source
+  conformance-data SUMMARY    write docs/conformance-data.md from a summary of `make conformance`
+  skipped FILE                compare the tests that were skipped with tests/skipped.txt
+  layout                      move modules with children to name/mod.rs";
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = repository::root()?;
     match words[..] {
-        ["tidy"] => tidy::run(),
-        ["tables"] => tables::write(),
-        ["tables", "--check"] => tables::check(),
-        _ => bail!("usage: cargo xtask tidy | tables [--check]"),
+        ["tidy"] => tidy::run(&root),
+        ["tables"] => tables::write(&root),
+        ["tables", "--check"] => tables::check(&root),
+        ["reference"] => reference::write(&root),
+        ["conformance-data", summary] => conformance_data::write(&root, summary.as_ref()),
+        ["skipped", file] => skipped::compare(&root, file.as_ref()),
+        ["layout"] => tidy::layout::apply(&root),
+        _ => bail!("{USAGE}"),
     }
 }

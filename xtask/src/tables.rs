@@ -1,7 +1,7 @@
 //! The committed tables of facts about Kubernetes' kinds, and the Go programs in `tools/tables` that
 //! make them. Needs Go and Debian's etcd-server; building Coracle needs neither.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 const SAMPLED: &str = "crates/api/src/protobuf/samples.txt";
 
 /// Makes every table anew.
-pub fn write() -> Result<()> {
-    for (file, text) in generate()? {
-        std::fs::write(root()?.join(file), text).context(file)?;
+pub fn write(root: &Path) -> Result<()> {
+    for (file, text) in generate(root)? {
+        std::fs::write(root.join(file), text).context(file)?;
         println!("{file}");
     }
     Ok(())
@@ -20,10 +20,10 @@ pub fn write() -> Result<()> {
 
 /// Compares the committed tables with what the generators make, and our protobuf with Go's for every
 /// kind. Changes nothing.
-pub fn check() -> Result<()> {
+pub fn check(root: &Path) -> Result<()> {
     let mut differ = Vec::new();
-    for (file, text) in generate()? {
-        let committed = std::fs::read_to_string(root()?.join(file)).context(file)?;
+    for (file, text) in generate(root)? {
+        let committed = std::fs::read_to_string(root.join(file)).context(file)?;
         match first_difference(&committed, &text) {
             Some(line) => differ.push(format!("{file}:{line}")),
             None => println!("{file}: {} lines, as generated", text.lines().count()),
@@ -35,18 +35,18 @@ pub fn check() -> Result<()> {
             differ.join(", ")
         );
     }
-    check_protobuf()
+    check_protobuf(root)
 }
 
 /// Encodes and decodes samples of every kind and compares them with Go's bytes.
-fn check_protobuf() -> Result<()> {
-    let samples = go(&["run", "./samples"])?;
+fn check_protobuf(root: &Path) -> Result<()> {
+    let samples = go(root, &["run", "./samples"])?;
     let file = std::env::temp_dir().join(format!("protobuf-samples-{}", std::process::id()));
     std::fs::write(&file, &samples)?;
     let result = Command::new("cargo")
         .args(["test", "--locked", "-q", "-p", "api", "--lib", "by_go"])
         .env("CORACLE_PROTOBUF_SAMPLES", &file)
-        .current_dir(root()?)
+        .current_dir(root)
         .status();
     std::fs::remove_file(&file)?;
     if !result?.success() {
@@ -60,11 +60,11 @@ fn check_protobuf() -> Result<()> {
 }
 
 /// Each table with what its generator prints.
-fn generate() -> Result<Vec<(&'static str, String)>> {
-    let tools = run(Command::new(root()?.join("scripts/conformance-tools")).arg("kube-apiserver"))?;
+fn generate(root: &Path) -> Result<Vec<(&'static str, String)>> {
+    let tools = run(Command::new(root.join("scripts/conformance-tools")).arg("kube-apiserver"))?;
     let server = Path::new(tools.trim()).join("kube-apiserver");
     let server = server.to_str().context("a path in UTF-8")?;
-    let sampled = std::fs::read_to_string(root()?.join(SAMPLED))?;
+    let sampled = std::fs::read_to_string(root.join(SAMPLED))?;
     let mut samples = vec!["run", "./samples"];
     for line in sampled.lines() {
         let kind = line.split('\t').nth(1).context("a sample has a kind")?;
@@ -73,19 +73,19 @@ fn generate() -> Result<Vec<(&'static str, String)>> {
         }
     }
     Ok(vec![
-        ("crates/api/src/schema/types.tbl", go(&["run", "."])?),
+        ("crates/api/src/schema/types.tbl", go(root, &["run", "."])?),
         (
             "crates/api/src/catalogue/kinds.tbl",
-            go(&["run", "./kinds", "--kube-apiserver", server])?,
+            go(root, &["run", "./kinds", "--kube-apiserver", server])?,
         ),
-        (SAMPLED, go(&samples)?),
+        (SAMPLED, go(root, &samples)?),
     ])
 }
 
-fn go(arguments: &[&str]) -> Result<String> {
+fn go(root: &Path, arguments: &[&str]) -> Result<String> {
     run(Command::new("go")
         .args(arguments)
-        .current_dir(root()?.join("tools/tables")))
+        .current_dir(root.join("tools/tables")))
 }
 
 fn run(command: &mut Command) -> Result<String> {
@@ -107,11 +107,6 @@ fn first_difference(left: &str, right: &str) -> Option<usize> {
         .take_while(|(left, right)| left == right)
         .count();
     (left != right).then_some(same + 1)
-}
-
-fn root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    Ok(root.context("xtask lies in the repository")?.to_path_buf())
 }
 
 #[cfg(test)]

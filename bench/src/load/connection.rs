@@ -1,5 +1,5 @@
-//! One HTTP/1.1 connection over TLS, as thin as a client can be: a load generator shares its cores
-//! with what it measures. It trusts every certificate and knows no redirects, retries or pools.
+//! One HTTP/1.1 connection over TLS with little overhead: a load generator shares its cores with the
+//! server that it measures. It trusts every certificate and has no redirects, retries or pools.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,14 +18,14 @@ use tokio_rustls::client::TlsStream;
 const BUFFER: usize = 64 * 1024;
 const HEADERS: usize = 32;
 
-/// What came back, its body already thrown away.
+/// A response without its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub code: u16,
     pub bytes: usize,
 }
 
-/// What is left of the body that is being read.
+/// The rest of the body that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Length(usize),
@@ -40,7 +40,7 @@ enum Left {
 pub struct Connection {
     stream: TlsStream<TcpStream>,
     buffer: Box<[u8]>,
-    /// What has been received and not yet looked at.
+    /// Received bytes that have not been parsed yet.
     held: Range<usize>,
     left: Left,
 }
@@ -59,14 +59,14 @@ impl Connection {
         })
     }
 
-    /// As [`Connection::open`] for one that only receives little: 5,000 of them fit.
+    /// Like [`Connection::open`], with small buffers, so that 5,000 of them fit into memory.
     pub async fn open_small(address: SocketAddr, tls: &TlsConnector) -> Result<Connection> {
         let mut connection = Connection::open(address, tls).await?;
         connection.buffer = vec![0; BUFFER / 8].into();
         Ok(connection)
     }
 
-    /// Sends a whole request and takes the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
         let code = self.begin(request).await?;
         let mut bytes = 0;
@@ -76,7 +76,7 @@ impl Connection {
         Ok(Answer { code, bytes })
     }
 
-    /// As [`Connection::exchange`], keeping the body.
+    /// Like [`Connection::exchange`], and returns the body.
     pub async fn fetch(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         let code = self.begin(request).await?;
         let mut body = Vec::new();
@@ -86,7 +86,7 @@ impl Connection {
         Ok((code, body))
     }
 
-    /// Sends a whole request and reads the answer's head; [`Connection::data`] has the rest.
+    /// Sends a request and reads the head of the response; [`Connection::data`] reads the body.
     pub async fn begin(&mut self, request: &[u8]) -> Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -141,7 +141,7 @@ impl Connection {
         &self.buffer[data]
     }
 
-    /// Up to the next line end, which is taken too.
+    /// Consumes a line including its end.
     async fn line(&mut self) -> Result<Range<usize>> {
         loop {
             let held = &self.buffer[self.held.clone()];
@@ -193,7 +193,7 @@ impl Connection {
     }
 }
 
-/// TLS that believes every server: they were all started a moment ago, on this machine.
+/// TLS that trusts every server: all of them were just started on this machine.
 pub fn connector() -> Result<TlsConnector> {
     let provider = Arc::new(default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)

@@ -19,9 +19,9 @@ const THREADS: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Target {
     pub address: SocketAddr,
-    /// Sent as bearer token.
+    /// The bearer token of requests.
     pub token: String,
-    /// Whose CPU time counts.
+    /// The processes whose CPU time is measured.
     pub processes: Vec<u32>,
 }
 
@@ -55,7 +55,7 @@ pub struct Load {
     pub connections: usize,
     pub count: usize,
     pub requests: Requests,
-    /// The only status code that is right.
+    /// The expected status code.
     pub code: u16,
 }
 
@@ -120,7 +120,7 @@ fn run_thread(
         .enable_all()
         .build()?;
     let opened = runtime.block_on(open(target, connections));
-    // Whoever fails comes to the barrier as well: the others wait there.
+    // A thread that fails waits at the barrier too, because the others wait for it there.
     start.wait();
     runtime.block_on(async {
         let work = opened?.into_iter().map(|mut connection| async move {

@@ -1,6 +1,6 @@
 //! The API server under load: creates, gets and lists of 1 KB ConfigMaps over TLS with a bearer
-//! token, beside kube-apiserver on etcd and nginx where these are there. Server and load share the
-//! machine, so compare columns of one run, not of two.
+//! token, compared with kube-apiserver on etcd and nginx where these are installed. Server and load
+//! share the machine, so that only columns of the same run can be compared.
 
 pub mod connection;
 pub mod drive;
@@ -20,7 +20,7 @@ use drive::{Load, Outcome, Target, drive, same};
 pub use servers::Server;
 pub use usage::{cpu_time, memory};
 
-/// Parts that are not the API server.
+/// Components other than the API server.
 pub const OTHER_PARTS: &str = "scheduler,controllers,node,proxy,dns";
 const MAPS: &str = "/api/v1/namespaces/bench/configmaps";
 const FEW: &str = "/api/v1/namespaces/bench-500/configmaps";
@@ -29,7 +29,7 @@ const FEW_OBJECTS: usize = 500;
 /// Every row is measured this often on every server, in turn; the median counts.
 const ROUNDS: usize = 3;
 
-/// One kind of load, with the number of requests for us, for upstream and for nginx.
+/// One kind of load, with the number of requests for Coracle, upstream and nginx.
 struct Row {
     name: &'static str,
     connections: usize,
@@ -189,7 +189,7 @@ impl Outcomes {
     }
 }
 
-/// A 1 KB ConfigMap; no two are alike, and they compress about as text does.
+/// A 1 KB ConfigMap. All are different, and they compress like text.
 fn map(name: &str, number: usize) -> String {
     let mut state = number as u64 + 1;
     let mut text = String::with_capacity(1100);
@@ -241,8 +241,8 @@ const WORDS: [&str; 32] = [
     "rule",
 ];
 
-/// Servers that are stopped while another is measured: what they still do with what they were
-/// asked before (collect garbage, compact, sync) is not the other's time.
+/// Servers that are suspended while another is measured, so that their background work (garbage
+/// collection, compaction, syncs) does not disturb the measurement.
 struct Held(Vec<u32>);
 
 impl Held {
@@ -277,7 +277,7 @@ fn create(target: &Target, round: usize) -> Result<Outcome> {
     create_range(target, MAPS, round * share, count)
 }
 
-/// The rest of the objects, so that lists are as long as they are said to be.
+/// Creates the remaining objects, so that lists have the announced length.
 fn fill(target: &Target) -> Result<()> {
     let done = OBJECTS / (ROUNDS + 1) * ROUNDS;
     create_range(target, MAPS, done, OBJECTS - done)?;
@@ -290,7 +290,7 @@ fn create_all(target: &Target, path: &'static str, count: usize) -> Result<Outco
 }
 
 fn create_range(target: &Target, path: &'static str, from: usize, count: usize) -> Result<Outcome> {
-    // Made beforehand: making them is no part of the load.
+    // Created before the measurement.
     let requests: Vec<Arc<[u8]>> = (from..from + count)
         .map(|number| {
             let body = map(&format!("map-{number}"), number);

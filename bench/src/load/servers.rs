@@ -1,5 +1,5 @@
-//! What is measured and what it is measured beside: our API server alone, kube-apiserver on etcd,
-//! and nginx. Each is a fresh process with a directory of its own, gone when dropped.
+//! The measured servers: Coracle's API server alone, kube-apiserver on etcd, and nginx. Each is a new
+//! process with a directory of its own, and is removed on drop.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ const ADMINISTRATOR: &str = "bench-administrator";
 /// Processes that serve one API, and how to reach it.
 pub struct Server {
     pub target: Target,
-    /// Ended in this order.
+    /// The processes in the order in which they are ended.
     processes: Vec<Process>,
-    /// Cleans up what the process leaves in the kernel.
+    /// Removes what the process leaves in the kernel.
     clean: Option<(PathBuf, PathBuf)>,
     directory: tempfile::TempDir,
 }
@@ -69,7 +69,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Our API server, with the parts in `disable` left out.
+    /// Coracle's API server without the components in `disable`.
     pub async fn coracle(binary: &Path, disable: &str) -> Result<Server> {
         let directory = directory()?;
         let data = directory.path().join("data");
@@ -112,7 +112,7 @@ impl Server {
         Ok(server)
     }
 
-    /// kube-apiserver, as it is by default, on an etcd that syncs.
+    /// kube-apiserver with its defaults, on an etcd that syncs to disk.
     pub async fn upstream(kube_apiserver: &Path) -> Result<Server> {
         let directory = directory()?;
         let place = |name: &str| directory.path().join(name);
@@ -242,7 +242,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Asks until there is an answer.
+    /// Sends requests until there is a response.
     async fn wait<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Option<T>>,
@@ -271,7 +271,7 @@ impl Server {
     }
 }
 
-/// Namespaces to work in, and an account that may do everything; its token.
+/// Creates the namespaces, and an account that may do everything. Returns its token.
 async fn prepare(client: &kube::Client) -> Result<String> {
     for name in ["bench", "bench-500", "bench-watch"] {
         let body = json!({"metadata": {"name": name}});
@@ -291,7 +291,7 @@ async fn prepare(client: &kube::Client) -> Result<String> {
     let path = "/api/v1/namespaces/bench/serviceaccounts/default/token";
     let token = post(client, path, json!({"spec": {"expirationSeconds": 7200}})).await?;
     let token = token["status"]["token"].as_str().context("a token")?;
-    // kube-apiserver makes its roles, and learns of bindings, a while after it has begun to serve.
+    // kube-apiserver creates its roles, and observes bindings, a while after it starts to serve.
     let question = json!({"spec": {
         "user": "system:serviceaccount:bench:default",
         "resourceAttributes": {"verb": "create", "resource": "configmaps", "namespace": "bench"},

@@ -1,17 +1,17 @@
-//! What processes use: CPU time and memory, read from `/proc`.
+//! CPU time and memory of processes, read from `/proc`.
 
 use std::time::Duration;
 
 /// `/proc` counts CPU time in hundredths of a second, on every architecture we build for.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time of the processes together. One that is gone counts nothing.
+/// The sum of user and system time of the processes. Processes that have ended count nothing.
 pub fn cpu_time(processes: &[u32]) -> Duration {
     let ticks: u32 = processes
         .iter()
         .filter_map(|process| {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-            // The name, in brackets, may hold anything; utime and stime are fields 14 and 15.
+            // The name in brackets may contain anything; utime and stime are fields 14 and 15.
             let (_, rest) = stat.rsplit_once(')')?;
             let fields: Vec<&str> = rest.split_whitespace().collect();
             let field = |number: usize| fields.get(number - 3)?.parse::<u32>().ok();
@@ -21,7 +21,7 @@ pub fn cpu_time(processes: &[u32]) -> Duration {
     TICK * ticks
 }
 
-/// The process and all that descend from it.
+/// The process and its descendants.
 pub fn family(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! Many watchers: how late events arrive, whether everybody gets exactly their own, and what an
-//! event costs the server.
+//! Many watchers: the latency of events, whether each watcher gets exactly its own events, and the
+//! cost of an event for the server.
 
 use std::path::Path;
 use std::sync::{Arc, Barrier};
@@ -17,14 +17,14 @@ use super::{OTHER_PARTS, Server, cpu_time, memory};
 const THREADS: usize = 2;
 /// Connections that write.
 const WRITERS: usize = 8;
-/// Nobody waits longer for an event.
+/// The longest wait for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MARK: &[u8] = b"\"sent\":\"";
 
-/// What is written, and who watches what.
+/// The written objects and the watches.
 #[derive(Clone, Copy)]
 enum Scene {
-    /// Everybody watches the same ConfigMaps.
+    /// All watchers watch the same ConfigMaps.
     Shared,
     /// Every watcher has a node of its own and watches its pods.
     OwnNode,
@@ -75,7 +75,7 @@ async fn measure(target: &Target, plan: &Plan) -> Result<()> {
             std::thread::spawn(move || watch_all(&target, scene, &share, &expected, &began))
         })
         .collect();
-    // Blocks: there is nothing else to do on this thread.
+    // This blocks the thread, which has nothing else to do.
     began.wait();
     let held = memory(&target.processes);
     let visits = visits(target).await?;
@@ -112,7 +112,7 @@ async fn measure(target: &Target, plan: &Plan) -> Result<()> {
 }
 
 impl Plan {
-    /// How many events `watcher` must see.
+    /// The number of events that `watcher` must receive.
     fn events(&self, watcher: usize) -> usize {
         match self.scene {
             Scene::Shared => self.writes,
@@ -170,7 +170,7 @@ fn watch_all(
     })
 }
 
-/// Takes exactly `expected` events and how late each was, in microseconds.
+/// Receives exactly `expected` events. Returns the latency of each in microseconds.
 async fn receive(
     mut connection: Connection,
     own: Option<String>,
@@ -217,7 +217,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     None
 }
 
-/// Writes at an even pace.
+/// Writes at a constant rate.
 async fn write_all(target: &Target, plan: &Plan) -> Result<()> {
     let environment = Environment::system();
     let tls = connector()?;
@@ -262,7 +262,7 @@ impl Plan {
     }
 }
 
-/// How many watchers the server has looked at to hand out events so far.
+/// The number of watchers that the server has visited to deliver events so far.
 async fn visits(target: &Target) -> Result<u64> {
     let mut connection = Connection::open(target.address, &connector()?).await?;
     let request = target.request("GET", "/metrics", "", "");

@@ -20,7 +20,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
-use crate::catalogue::Resource;
+use crate::catalogue::{Name, Resource};
 use crate::document::Value;
 use crate::schema::{self, Shape};
 use crate::status::{Reason, Status};
@@ -60,7 +60,7 @@ struct Kind {
     place: Place,
     definition: &'static str,
     api_version: String,
-    kind: &'static str,
+    kind: Name,
     reset: Reset,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Write<'a> {
             manager,
             subresource,
             time,
-            kind: Kind::new(definition, api_version, resource.kind, reset),
+            kind: Kind::new(definition, api_version, resource.kind.clone(), reset),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Write<'a> {
             kind: Kind::new(
                 definition,
                 api_version.to_string(),
-                kind,
+                Name::Borrowed(kind),
                 Reset::Except(&[]),
             ),
         }
@@ -117,12 +117,7 @@ impl<'a> Write<'a> {
 }
 
 impl Kind {
-    fn new(
-        definition: &'static str,
-        api_version: String,
-        kind: &'static str,
-        reset: Reset,
-    ) -> Kind {
+    fn new(definition: &'static str, api_version: String, kind: Name, reset: Reset) -> Kind {
         Kind {
             place: Shape::of(definition).map_or(Place::Deduced, Place::Declared),
             definition,
@@ -310,7 +305,7 @@ pub fn apply(
 
 fn check_kind(kind: &Kind, applied: &Value) -> Result<(), Status> {
     let (api_version, given) = (applied.str_at(&["apiVersion"]), applied.str_at(&["kind"]));
-    if (api_version, given) == (kind.api_version.as_str(), kind.kind) {
+    if (api_version, given) == (kind.api_version.as_str(), &*kind.kind) {
         return Ok(());
     }
     let (group, version) = crate::catalogue::split_api_version(api_version);

@@ -1,54 +1,74 @@
-//! The catalogue of built-in kinds that the API server serves: names, scope, verbs, subresources.
+//! The catalogue of kinds that an API server serves: names, scope, verbs, subresources, rules.
 //!
-//! The facts come from a generated table; what of it is served is said here. What the objects look like is `schema`'s; how they behave is `strategy`'s.
+//! A [`Snapshot`] never changes and is what requests look things up in; a [`Catalogue`] swaps one
+//! snapshot for another when a kind is added or removed while requests run. The built-in kinds come
+//! from a generated table. What the objects look like is `schema`'s; how they behave is `strategy`'s.
 
 mod table;
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use crate::field::FieldError;
+use crate::status::{Cause, Status};
+use crate::strategy::Strategy;
 use crate::table::Column;
 
-/// A served kind.
-#[derive(Debug, PartialEq, Eq)]
+/// A name that is part of the program for a built-in kind, and owned by an added one.
+pub type Name = Cow<'static, str>;
+
+/// A served kind in one version. Requests hold it by an [`Arc`], so that it outlives its removal
+/// from the catalogue as long as somebody works with it.
 pub struct Resource {
     /// "" for the core group.
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
-    pub plural: &'static str,
-    pub singular: &'static str,
+    pub group: Name,
+    pub version: Name,
+    pub kind: Name,
+    pub plural: Name,
+    pub singular: Name,
     pub namespaced: bool,
-    pub short_names: Vec<&'static str>,
-    pub categories: Vec<&'static str>,
+    pub short_names: Vec<Name>,
+    pub categories: Vec<Name>,
     pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
-    /// What `kubectl get` shows.
+    /// The columns of the table that `kubectl get` shows.
     pub columns: Vec<Column>,
-    /// The name of its schema, e.g. `io.k8s.api.core.v1.Pod`.
+    /// The name of its schema in the table of types, e.g. `io.k8s.api.core.v1.Pod`.
     pub definition: &'static str,
+    /// The rules of the kind, which a schema cannot say.
+    pub rules: Rules,
+    /// The version of the kind that its objects are stored in, if that is not this one.
+    pub storage: Option<Arc<Resource>>,
+}
+
+/// The strategy of a kind: part of the program, or brought by a kind that was added.
+#[derive(Clone)]
+pub enum Rules {
+    BuiltIn(&'static dyn Strategy),
+    Added(Arc<dyn Strategy>),
 }
 
 /// A path below an object, such as `status`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Subresource {
     pub name: &'static str,
-    /// What is sent and received there; it may be of another group than the object.
-    pub kind: &'static str,
-    pub group: &'static str,
-    pub version: &'static str,
+    /// The kind that is sent and received there; it may be of another group than the object.
+    pub kind: Name,
+    pub group: Name,
+    pub version: Name,
     pub verbs: Vec<&'static str>,
 }
 
 impl Resource {
     /// `v1` or `apps/v1`, as `apiVersion` has it.
     pub fn api_version(&self) -> String {
-        api_version(self.group, self.version)
+        api_version(&self.group, &self.version)
     }
 
     /// `pods` or `deployments.apps`, as errors name it.
     pub fn qualified(&self) -> String {
-        match self.group {
+        match &*self.group {
             "" => self.plural.to_string(),
             group => format!("{}.{group}", self.plural),
         }
@@ -60,61 +80,233 @@ impl Resource {
             .find(|subresource| subresource.name == name)
     }
 
-    /// Whether a finished delete answers with the object; the others answer with a `Status`.
-    pub fn returns_deleted(&self) -> bool {
-        matches!(
-            (self.group, self.plural),
-            (
-                "",
-                "persistentvolumeclaims"
-                    | "persistentvolumes"
-                    | "pods"
-                    | "podtemplates"
-                    | "resourcequotas"
-                    | "serviceaccounts"
-                    | "services",
-            ) | ("resource.k8s.io" | "storage.k8s.io", _)
-        ) && self.plural != "csistoragecapacities"
+    pub fn strategy(&self) -> &dyn Strategy {
+        match &self.rules {
+            Rules::BuiltIn(strategy) => *strategy,
+            Rules::Added(strategy) => &**strategy,
+        }
     }
 
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
 
+    /// Whether it is part of the program, as opposed to added while the server runs.
+    pub fn is_built_in(&self) -> bool {
+        matches!(self.rules, Rules::BuiltIn(_))
+    }
+
     /// Whether `status` is a resource of its own below the object.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
+
+    /// Whether its objects are stored in this version.
+    pub fn is_stored_as_itself(&self) -> bool {
+        self.storage.is_none()
+    }
+
+    /// The 404 answer for an object that is not there.
+    pub fn not_found(&self, name: &str) -> Status {
+        Status::not_found(&self.group, &self.plural, name)
+    }
+
+    /// The 409 answer for an object whose name is taken.
+    pub fn already_exists(&self, name: &str) -> Status {
+        Status::already_exists(&self.group, &self.plural, name)
+    }
+
+    /// The 409 answer for a write that others were faster than.
+    pub fn conflict(&self, name: &str, why: impl fmt::Display) -> Status {
+        Status::conflict(&self.group, &self.plural, name, why)
+    }
+
+    /// The 403 answer for what the caller may not do.
+    pub fn forbidden(&self, name: &str, why: impl fmt::Display) -> Status {
+        Status::forbidden(&self.group, &self.plural, name, why)
+    }
+
+    /// The 422 answer for an object with these field errors.
+    pub fn invalid(&self, name: &str, errors: Vec<FieldError>) -> Status {
+        let causes = errors.into_iter().map(Cause::from).collect();
+        Status::invalid(&self.group, &self.kind, name, causes)
+    }
+
+    /// What identifies a resource in a catalogue.
+    fn id(&self) -> (&str, &str, &str) {
+        (&self.group, &self.version, &self.plural)
+    }
 }
 
-/// Every served kind: the core group first, then by group, each group's kinds by plural.
-pub fn resources() -> &'static [Resource] {
-    static RESOURCES: OnceLock<Vec<Resource>> = OnceLock::new();
-    RESOURCES.get_or_init(|| {
+impl PartialEq for Resource {
+    fn eq(&self, other: &Resource) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Resource {}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} in {}", self.qualified(), self.version)
+    }
+}
+
+/// The kinds that are served at one moment.
+pub struct Snapshot {
+    /// The core group first, then by group, each group's kinds by plural; the versions of a kind
+    /// in order of preference.
+    resources: Vec<Arc<Resource>>,
+    /// The same by group, version and plural.
+    by_plural: Vec<Arc<Resource>>,
+    /// The same by group, version and kind.
+    by_kind: Vec<Arc<Resource>>,
+}
+
+impl Snapshot {
+    fn new(resources: Vec<Arc<Resource>>) -> Snapshot {
+        let mut by_plural = resources.clone();
+        by_plural.sort_by(|left, right| left.id().cmp(&right.id()));
+        let mut by_kind = resources.clone();
+        by_kind.sort_by(|left, right| kind_id(left).cmp(&kind_id(right)));
+        Snapshot {
+            resources,
+            by_plural,
+            by_kind,
+        }
+    }
+
+    /// Every served kind, in the order of discovery.
+    pub fn resources(&self) -> &[Arc<Resource>] {
+        &self.resources
+    }
+
+    /// The kind served at `/apis/<group>/<version>/<plural>` (`/api/<version>/<plural>` for "").
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let wanted = (group, version, plural);
+        let found = self
+            .by_plural
+            .binary_search_by(|resource| resource.id().cmp(&wanted));
+        found.ok().map(|index| &self.by_plural[index])
+    }
+
+    /// The served kind that an object's `apiVersion` and `kind` name.
+    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let wanted = (group, version, kind);
+        let found = self
+            .by_kind
+            .binary_search_by(|resource| kind_id(resource).cmp(&wanted));
+        found.ok().map(|index| &self.by_kind[index])
+    }
+
+    /// The served versions of a kind, the preferred one first.
+    pub fn versions_of<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.resources
+            .iter()
+            .filter(move |resource| resource.group == group && resource.plural == plural)
+    }
+}
+
+fn kind_id(resource: &Resource) -> (&str, &str, &str) {
+    (&resource.group, &resource.version, &resource.kind)
+}
+
+/// The kinds that one server serves, which can change while it runs.
+pub struct Catalogue(RwLock<Arc<Snapshot>>);
+
+/// The catalogue has a kind of this group, version and plural, or of this group, version and kind.
+#[derive(Debug, thiserror::Error)]
+#[error("the kind {0:?} is served already")]
+pub struct AlreadyServed(pub Arc<Resource>);
+
+impl Catalogue {
+    /// Serves the built-in kinds.
+    pub fn of_built_in() -> Catalogue {
+        Catalogue(RwLock::new(built_in().clone()))
+    }
+
+    /// The kinds that are served now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Serves one more kind, or one more version of a kind.
+    pub fn add(&self, resource: Arc<Resource>) -> Result<(), AlreadyServed> {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (group, version, plural) = resource.id();
+        let known = current
+            .find(group, version, plural)
+            .or_else(|| current.find_kind(group, version, &resource.kind));
+        if let Some(known) = known {
+            return Err(AlreadyServed(known.clone()));
+        }
+        let mut resources = current.resources.clone();
+        let place = resources
+            .partition_point(|known| (&known.group, &*known.plural) <= (&resource.group, plural));
+        resources.insert(place, resource);
+        *current = Arc::new(Snapshot::new(resources));
+        Ok(())
+    }
+
+    /// Serves a kind no more. Those who work with it keep it until they are done.
+    pub fn remove(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = current.find(group, version, plural)?.clone();
+        let mut resources = current.resources.clone();
+        resources.retain(|resource| !Arc::ptr_eq(resource, &removed));
+        *current = Arc::new(Snapshot::new(resources));
+        Some(removed)
+    }
+}
+
+/// The kinds that are part of the program. A server's catalogue begins with them; components and
+/// the command line, which know no other kinds, look them up here.
+pub fn built_in() -> &'static Arc<Snapshot> {
+    static BUILT_IN: OnceLock<Arc<Snapshot>> = OnceLock::new();
+    BUILT_IN.get_or_init(|| {
         let mut all = table::read();
-        all.retain(|resource| is_served(resource.group, resource.version, resource.plural, ""));
+        all.retain(|resource| is_served(&resource.group, &resource.version, &resource.plural, ""));
         for resource in &mut all {
-            let (group, version, plural) = (resource.group, resource.version, resource.plural);
+            let (group, version) = (resource.group.clone(), resource.version.clone());
+            let plural = resource.plural.clone();
             resource
                 .subresources
-                .retain(|below| is_served(group, version, plural, below.name));
+                .retain(|below| is_served(&group, &version, &plural, below.name));
         }
-        all
+        Arc::new(Snapshot::new(with_storage(all)))
     })
 }
 
-/// The kind served at `/apis/<group>/<version>/<plural>` (`/api/<version>/<plural>` for "").
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    let index = INDEX.get_or_init(|| index_by(|resource| resource.plural));
-    index.get(&(group, version, plural)).copied()
-}
-
-/// The served kind that an object's `apiVersion` and `kind` name.
-pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    let index = INDEX.get_or_init(|| index_by(|resource| resource.kind));
-    index.get(&(group, version, kind)).copied()
+/// Links the versions that are stored in another version to that one.
+fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
+    let stored_as = |resource: &Resource| {
+        let (group, version, plural) = resource.id();
+        crate::conversion::built_in_storage(group, version, plural)
+    };
+    let mut shared: Vec<Option<Arc<Resource>>> = Vec::new();
+    let mut converted = Vec::new();
+    for (index, resource) in all.into_iter().enumerate() {
+        shared.push(None);
+        match stored_as(&resource) {
+            Some(storage) => converted.push((index, resource, storage)),
+            None => shared[index] = Some(Arc::new(resource)),
+        }
+    }
+    for (index, mut resource, (group, version)) in converted {
+        let mut stored = shared.iter().flatten();
+        resource.storage = stored
+            .find(|stored| stored.id() == (group, version, &resource.plural))
+            .cloned();
+        shared[index] = Some(Arc::new(resource));
+    }
+    shared.into_iter().flatten().collect()
 }
 
 /// `v1` for the core group, `group/version` for others.
@@ -128,15 +320,6 @@ pub fn api_version(group: &str, version: &str) -> String {
 /// The opposite of [`api_version`].
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-type Index = BTreeMap<(&'static str, &'static str, &'static str), &'static Resource>;
-
-fn index_by(name: impl Fn(&Resource) -> &'static str) -> Index {
-    resources()
-        .iter()
-        .map(|resource| ((resource.group, resource.version, name(resource)), resource))
-        .collect()
 }
 
 /// What upstream serves and we do not: a kind appears only when it takes effect. A group alone
@@ -164,23 +347,82 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_by_path_and_by_kind() {
-        let deployment = find("apps", "v1", "deployments").unwrap();
+    fn kinds_are_found_by_path_and_by_kind() {
+        let kinds = built_in();
+        let deployment = kinds.find("apps", "v1", "deployments").unwrap();
         assert_eq!(deployment.kind, "Deployment");
         assert_eq!(deployment.qualified(), "deployments.apps");
-        assert_eq!(find_kind("apps", "v1", "Deployment"), Some(deployment));
-        assert_eq!(find("apps", "v1", "pods"), None);
-        assert!(
-            find("", "v1", "pods")
-                .unwrap()
-                .subresource("binding")
-                .is_some()
-        );
+        let by_kind = kinds.find_kind("apps", "v1", "Deployment");
+        assert_eq!(by_kind, Some(deployment));
+        assert_eq!(kinds.find("apps", "v1", "pods"), None);
+        let pods = kinds.find("", "v1", "pods").unwrap();
+        assert!(pods.subresource("binding").is_some());
     }
 
     #[test]
     fn kinds_are_ordered_by_group_and_plural() {
-        let keys: Vec<_> = resources().iter().map(|r| (r.group, r.plural)).collect();
+        let kinds = built_in().resources().iter();
+        let keys: Vec<_> = kinds.map(|r| (&r.group, &r.plural)).collect();
         assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn a_kind_knows_the_version_it_is_stored_in() {
+        let find = |group, version, plural| built_in().find(group, version, plural).unwrap();
+        let stored = find("autoscaling", "v2", "horizontalpodautoscalers");
+        let old = find("autoscaling", "v1", "horizontalpodautoscalers");
+        assert!(stored.is_stored_as_itself());
+        assert!(Arc::ptr_eq(old.storage.as_ref().unwrap(), stored));
+        let versions: Vec<_> = built_in()
+            .versions_of("autoscaling", "horizontalpodautoscalers")
+            .map(|resource| &*resource.version)
+            .collect();
+        assert_eq!(versions, ["v2", "v1"]);
+    }
+
+    #[test]
+    fn a_kind_is_added_and_removed_while_others_hold_it() {
+        let catalogue = Catalogue::of_built_in();
+        let before = catalogue.snapshot();
+        let widgets = Arc::new(Resource {
+            group: "example.com".to_string().into(),
+            kind: "Widget".to_string().into(),
+            plural: "widgets".to_string().into(),
+            ..copied(before.find("", "v1", "configmaps").unwrap())
+        });
+        catalogue.add(widgets.clone()).unwrap();
+        assert!(catalogue.add(widgets.clone()).is_err());
+        let during = catalogue.snapshot();
+        let found = during.find("example.com", "v1", "widgets").unwrap();
+        assert!(Arc::ptr_eq(found, &widgets));
+        assert_eq!(before.find("example.com", "v1", "widgets"), None);
+        let kinds = during.resources().iter();
+        let keys: Vec<_> = kinds.map(|r| (&r.group, &r.plural)).collect();
+        assert!(keys.is_sorted());
+        let removed = catalogue.remove("example.com", "v1", "widgets");
+        assert_eq!(removed, Some(widgets));
+        assert!(catalogue.remove("example.com", "v1", "widgets").is_none());
+        let after = catalogue.snapshot();
+        assert_eq!(after.find("example.com", "v1", "widgets"), None);
+        assert!(during.find("example.com", "v1", "widgets").is_some());
+    }
+
+    fn copied(resource: &Resource) -> Resource {
+        Resource {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            kind: resource.kind.clone(),
+            plural: resource.plural.clone(),
+            singular: resource.singular.clone(),
+            namespaced: resource.namespaced,
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            verbs: resource.verbs.clone(),
+            subresources: Vec::new(),
+            columns: Vec::new(),
+            definition: resource.definition,
+            rules: resource.rules.clone(),
+            storage: None,
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! What the server serves, as clients ask for it: the documents at `/api`, `/apis` and below, and
-//! aggregated discovery. Kinds added at run time (CRDs) are not the catalogue's and not here.
+//! aggregated discovery.
+
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Resource, Subresource, api_version, resources};
+use crate::catalogue::{Resource, Snapshot, Subresource, api_version};
 use crate::document::{Object, Value};
 
 /// The media type of aggregated discovery.
@@ -48,23 +50,26 @@ pub fn api_versions(server_address: &str) -> Value {
 }
 
 /// The document at `/apis`.
-pub fn api_group_list() -> Value {
-    let groups: Vec<Value> = groups().into_iter().map(group).collect();
+pub fn api_group_list(kinds: &Snapshot) -> Value {
+    let groups: Vec<Value> = groups(kinds)
+        .into_iter()
+        .map(|name| group(kinds, name))
+        .collect();
     crate::document!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// The document at `/apis/<group>`.
-pub fn api_group(name: &str) -> Option<Value> {
-    let known = groups().into_iter().find(|known| *known == name)?;
-    let mut document = group(known);
+pub fn api_group(kinds: &Snapshot, name: &str) -> Option<Value> {
+    let known = groups(kinds).into_iter().find(|known| *known == name)?;
+    let mut document = group(kinds, known);
     document.set(&["kind"], "APIGroup");
     document.set(&["apiVersion"], "v1");
     Some(document)
 }
 
 /// The document at `/api/v1` (for the group "") or `/apis/<group>/<version>`.
-pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
-    let served: Vec<&Resource> = of_version(group, version).collect();
+pub fn api_resource_list(kinds: &Snapshot, group: &str, version: &str) -> Option<Value> {
+    let served: Vec<&Arc<Resource>> = of_version(kinds, group, version).collect();
     if served.is_empty() {
         return None;
     }
@@ -86,9 +91,12 @@ pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
 }
 
 /// The aggregated form of `/api` (`legacy`) or of `/apis`.
-pub fn aggregated_v2(legacy: bool) -> Value {
-    let names = if legacy { vec![""] } else { groups() };
-    let items: Vec<Value> = names.into_iter().map(aggregated_group).collect();
+pub fn aggregated_v2(kinds: &Snapshot, legacy: bool) -> Value {
+    let names = if legacy { vec![""] } else { groups(kinds) };
+    let items: Vec<Value> = names
+        .into_iter()
+        .map(|name| aggregated_group(kinds, name))
+        .collect();
     crate::document!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -97,24 +105,30 @@ pub fn aggregated_v2(legacy: bool) -> Value {
     })
 }
 
-/// The served groups but the core one, in order of preference.
-pub fn groups() -> Vec<&'static str> {
-    let mut groups: Vec<&str> = resources()
+/// The served groups but the core one, in order of preference. Groups that are not built in come
+/// last, by name.
+pub fn groups(kinds: &Snapshot) -> Vec<&str> {
+    let mut groups: Vec<&str> = kinds
+        .resources()
         .iter()
-        .map(|resource| resource.group)
+        .map(|resource| &*resource.group)
         .filter(|group| !group.is_empty())
         .collect();
     groups.dedup();
-    groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| known == group));
+    groups.sort_by_key(|group| {
+        let place = GROUP_ORDER.iter().position(|known| known == group);
+        place.unwrap_or(GROUP_ORDER.len())
+    });
     groups
 }
 
 /// The served versions of a group, the preferred one first.
-pub fn versions(group: &str) -> Vec<&'static str> {
-    let mut versions: Vec<&str> = resources()
+pub fn versions<'a>(kinds: &'a Snapshot, group: &str) -> Vec<&'a str> {
+    let mut versions: Vec<&str> = kinds
+        .resources()
         .iter()
         .filter(|resource| resource.group == group)
-        .map(|resource| resource.version)
+        .map(|resource| &*resource.version)
         .collect();
     versions.sort_unstable_by(|left, right| right.cmp(left));
     versions.dedup();
@@ -123,22 +137,24 @@ pub fn versions(group: &str) -> Vec<&'static str> {
 
 /// Tells when the stored form of a kind changes.
 pub fn storage_version_hash(resource: &Resource) -> String {
-    let resource = match crate::conversion::is_stored_as_itself(resource) {
-        true => resource,
-        false => crate::conversion::storage_of(resource),
-    };
+    let resource = resource.storage.as_deref().unwrap_or(resource);
     let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }
 
-fn of_version(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
-    resources()
+fn of_version<'a>(
+    kinds: &'a Snapshot,
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'a Arc<Resource>> {
+    kinds
+        .resources()
         .iter()
         .filter(move |resource| resource.group == group && resource.version == version)
 }
 
-fn group(name: &str) -> Value {
-    let versions: Vec<Value> = versions(name)
+fn group(kinds: &Snapshot, name: &str) -> Value {
+    let versions: Vec<Value> = versions(kinds, name)
         .into_iter()
         .map(|version| crate::document!({"groupVersion": api_version(name, version), "version": version}))
         .collect();
@@ -170,17 +186,19 @@ fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
         "verbs": subresource.verbs,
     });
     if is_foreign(resource, subresource) {
-        entry.set(&["group"], subresource.group);
-        entry.set(&["version"], subresource.version);
+        entry.set(&["group"], &*subresource.group);
+        entry.set(&["version"], &*subresource.version);
     }
     entry
 }
 
-fn aggregated_group(name: &'static str) -> Value {
-    let versions: Vec<Value> = versions(name)
+fn aggregated_group(kinds: &Snapshot, name: &str) -> Value {
+    let versions: Vec<Value> = versions(kinds, name)
         .into_iter()
         .map(|version| {
-            let entries: Vec<Value> = of_version(name, version).map(aggregated_resource).collect();
+            let entries: Vec<Value> = of_version(kinds, name, version)
+                .map(|resource| aggregated_resource(resource))
+                .collect();
             crate::document!({"version": version, "resources": entries, "freshness": "Current"})
         })
         .collect();
@@ -208,7 +226,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .iter()
         .map(|subresource| {
             let (group, version) = match is_foreign(resource, subresource) {
-                true => (subresource.group, subresource.version),
+                true => (&*subresource.group, &*subresource.version),
                 false => ("", ""),
             };
             crate::document!({
@@ -230,23 +248,24 @@ fn names_of(resource: &Resource, entry: &mut Value) {
         ("categories", &resource.categories),
     ] {
         if !names.is_empty() {
-            let names: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
+            let names: Vec<Value> = names.iter().map(|name| Value::from(&**name)).collect();
             entry.set(&[key], names);
         }
     }
 }
 
 fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
-    (subresource.group, subresource.version) != (resource.group, resource.version)
+    (&subresource.group, &subresource.version) != (&resource.group, &resource.version)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::built_in;
 
     #[test]
     fn every_served_kind_is_listed() {
-        let apps = api_resource_list("apps", "v1").unwrap();
+        let apps = api_resource_list(built_in(), "apps", "v1").unwrap();
         let names: Vec<&str> = apps
             .get("resources")
             .unwrap()
@@ -273,28 +292,28 @@ mod tests {
             ]
         );
         assert_eq!(apps.str_at(&["groupVersion"]), "apps/v1");
-        assert!(api_resource_list("apps", "v2").is_none());
+        assert!(api_resource_list(built_in(), "apps", "v2").is_none());
         assert_eq!(
-            api_group("apps")
+            api_group(built_in(), "apps")
                 .unwrap()
                 .str_at(&["preferredVersion", "groupVersion"]),
             "apps/v1"
         );
-        assert!(api_group("").is_none());
+        assert!(api_group(built_in(), "").is_none());
     }
 
     #[test]
     fn groups_come_in_order_of_preference() {
-        assert_eq!(groups().first(), Some(&"apps"));
-        assert_eq!(groups().last(), Some(&"resource.k8s.io"));
-        let aggregated = aggregated_v2(true);
+        assert_eq!(groups(built_in()).first(), Some(&"apps"));
+        assert_eq!(groups(built_in()).last(), Some(&"resource.k8s.io"));
+        let aggregated = aggregated_v2(built_in(), true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));
     }
 
     #[test]
     fn the_storage_version_hash_is_upstreams() {
-        let config_maps = crate::catalogue::find("", "v1", "configmaps").unwrap();
+        let config_maps = built_in().find("", "v1", "configmaps").unwrap();
         assert_eq!(storage_version_hash(config_maps), "qFsyl6wFWjQ=");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::catalogue::Resource;
 use crate::document::Value;
-use crate::status::{Cause, Status};
+use crate::status::Cause;
 
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,12 +188,6 @@ impl From<FieldError> for Cause {
             field: error.path,
         }
     }
-}
-
-/// The 422 answer for an object with these field errors.
-pub fn invalid(resource: &Resource, name: &str, errors: Vec<FieldError>) -> Status {
-    let causes = errors.into_iter().map(Cause::from).collect();
-    Status::invalid(resource.group, resource.kind, name, causes)
 }
 
 /// The path to a field, e.g. `spec.containers[0].name` or `metadata.labels[app]`.

@@ -1,6 +1,6 @@
 //! The OpenAPI documents of the served kinds: v3 for each group version, and v2 as JSON and as the
-//! protobuf form that older kubectl asks for. Made from the type table and the catalogue on first
-//! request and kept. They carry no descriptions.
+//! protobuf form that older kubectl asks for. Made from the type table and a snapshot of the
+//! catalogue on first request and kept with that snapshot. They carry no descriptions.
 
 mod definitions;
 mod gnostic;
@@ -8,12 +8,12 @@ mod operations;
 mod paths;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Resource, api_version, resources};
+use crate::catalogue::{Resource, Snapshot, api_version};
 use crate::document::{Object, Value};
 
 /// The protobuf media type of `/openapi/v2`, as the answer's `Content-Type` has it.
@@ -37,38 +37,89 @@ pub(crate) enum Version {
     V3,
 }
 
-/// The document at `/openapi/v3/<path>`, e.g. `apis/apps/v1` or `api/v1`.
-pub fn v3(path: &str) -> Option<&'static Document> {
-    v3_documents().get(path)
+/// The documents about the kinds of one snapshot, each made when it is first asked for.
+pub struct Documents {
+    kinds: Arc<Snapshot>,
+    v3: OnceLock<BTreeMap<String, Document>>,
+    v3_index: OnceLock<Document>,
+    v2_json: OnceLock<Document>,
+    v2_protobuf: OnceLock<Document>,
 }
 
-/// The document at `/openapi/v3`: where the others are.
-pub fn v3_index() -> &'static Document {
-    static INDEX: OnceLock<Document> = OnceLock::new();
-    INDEX.get_or_init(|| {
-        let paths: Object = v3_documents()
-            .iter()
-            .map(|(path, document)| {
-                let url = format!("/openapi/v3/{path}?hash={}", document.etag);
-                (path.clone(), crate::document!({"serverRelativeURL": url}))
-            })
-            .collect();
-        let mut index = Value::object();
-        index.set(&["paths"], paths);
-        Document::new(index.to_json())
-    })
-}
+impl Documents {
+    pub fn new(kinds: Arc<Snapshot>) -> Documents {
+        Documents {
+            kinds,
+            v3: OnceLock::new(),
+            v3_index: OnceLock::new(),
+            v2_json: OnceLock::new(),
+            v2_protobuf: OnceLock::new(),
+        }
+    }
 
-/// The document at `/openapi/v2` as JSON.
-pub fn v2_json() -> &'static Document {
-    static DOCUMENT: OnceLock<Document> = OnceLock::new();
-    DOCUMENT.get_or_init(|| Document::new(v2_document().to_json()))
-}
+    /// Whether these documents are about the kinds of this snapshot.
+    pub fn are_of(&self, kinds: &Arc<Snapshot>) -> bool {
+        Arc::ptr_eq(&self.kinds, kinds)
+    }
 
-/// The document at `/openapi/v2` as protobuf.
-pub fn v2_protobuf() -> &'static Document {
-    static DOCUMENT: OnceLock<Document> = OnceLock::new();
-    DOCUMENT.get_or_init(|| Document::new(gnostic::encode(&v2_document())))
+    /// The document at `/openapi/v3/<path>`, e.g. `apis/apps/v1` or `api/v1`.
+    pub fn v3(&self, path: &str) -> Option<&Document> {
+        self.v3_documents().get(path)
+    }
+
+    /// The document at `/openapi/v3`, which lists the others.
+    pub fn v3_index(&self) -> &Document {
+        self.v3_index.get_or_init(|| {
+            let paths: Object = self
+                .v3_documents()
+                .iter()
+                .map(|(path, document)| {
+                    let url = format!("/openapi/v3/{path}?hash={}", document.etag);
+                    (path.clone(), crate::document!({"serverRelativeURL": url}))
+                })
+                .collect();
+            let mut index = Value::object();
+            index.set(&["paths"], paths);
+            Document::new(index.to_json())
+        })
+    }
+
+    /// The document at `/openapi/v2` as JSON.
+    pub fn v2_json(&self) -> &Document {
+        self.v2_json
+            .get_or_init(|| Document::new(v2_document(&self.kinds).to_json()))
+    }
+
+    /// The document at `/openapi/v2` as protobuf.
+    pub fn v2_protobuf(&self) -> &Document {
+        self.v2_protobuf
+            .get_or_init(|| Document::new(gnostic::encode(&v2_document(&self.kinds))))
+    }
+
+    /// One document per group version and general path, made together: the index needs the hash of
+    /// each.
+    fn v3_documents(&self) -> &BTreeMap<String, Document> {
+        self.v3.get_or_init(|| {
+            let kinds = &*self.kinds;
+            let versions = group_versions(kinds).into_iter().map(|(group, version)| {
+                let path = match group {
+                    "" => format!("api/{version}"),
+                    _ => format!("apis/{}", api_version(group, version)),
+                };
+                let document = v3_document(kinds, group, version);
+                (path, Document::new(document.to_json()))
+            });
+            let groups = groups(kinds);
+            let of_groups = groups.iter().map(|group| format!("apis/{group}"));
+            let general = GENERAL.into_iter().map(str::to_string).chain(of_groups);
+            let general = general.filter_map(|path| {
+                let written = paths::general(&path, &groups, Version::V3)?;
+                let document = v3_written(written, &[]);
+                Some((path, Document::new(document.to_json())))
+            });
+            versions.chain(general).collect()
+        })
+    }
 }
 
 impl Document {
@@ -93,33 +144,9 @@ const GENERAL: [&str; 5] = [
     "version",
 ];
 
-/// One document per group version and general path, made together: the index needs the hash of
-/// each.
-fn v3_documents() -> &'static BTreeMap<String, Document> {
-    static DOCUMENTS: OnceLock<BTreeMap<String, Document>> = OnceLock::new();
-    DOCUMENTS.get_or_init(|| {
-        let versions = group_versions().into_iter().map(|(group, version)| {
-            let path = match group {
-                "" => format!("api/{version}"),
-                _ => format!("apis/{}", api_version(group, version)),
-            };
-            (path, Document::new(v3_document(group, version).to_json()))
-        });
-        let groups = groups();
-        let of_groups = groups.iter().map(|group| format!("apis/{group}"));
-        let general = GENERAL.into_iter().map(str::to_string).chain(of_groups);
-        let general = general.filter_map(|path| {
-            let written = paths::general(&path, &groups, Version::V3)?;
-            let document = v3_written(written, &[]);
-            Some((path, Document::new(document.to_json())))
-        });
-        versions.chain(general).collect()
-    })
-}
-
 /// The named groups, by name.
-fn groups() -> Vec<&'static str> {
-    let mut groups: Vec<&str> = group_versions()
+fn groups(kinds: &Snapshot) -> Vec<&str> {
+    let mut groups: Vec<&str> = group_versions(kinds)
         .into_iter()
         .map(|(group, _)| group)
         .collect();
@@ -128,19 +155,22 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-fn group_versions() -> Vec<(&'static str, &'static str)> {
-    let mut versions: Vec<_> = resources()
+fn group_versions(kinds: &Snapshot) -> Vec<(&str, &str)> {
+    let mut versions: Vec<_> = kinds
+        .resources()
         .iter()
-        .map(|resource| (resource.group, resource.version))
+        .map(|resource| (&*resource.group, &*resource.version))
         .collect();
     versions.sort_unstable();
     versions.dedup();
     versions
 }
 
-fn v3_document(group: &str, version: &str) -> Value {
-    let served: Vec<&Resource> = resources()
+fn v3_document(kinds: &Snapshot, group: &str, version: &str) -> Value {
+    let served: Vec<&Resource> = kinds
+        .resources()
         .iter()
+        .map(|resource| &**resource)
         .filter(|resource| resource.group == group && resource.version == version)
         .collect();
     v3_written(paths::paths(&served, Version::V3), &served)
@@ -169,10 +199,10 @@ fn short_version() -> &'static str {
     version.rsplit_once('.').map_or(version, |(short, _)| short)
 }
 
-fn v2_document() -> Value {
-    let served: Vec<&Resource> = resources().iter().collect();
+fn v2_document(kinds: &Snapshot) -> Value {
+    let served: Vec<&Resource> = kinds.resources().iter().map(|one| &**one).collect();
     let mut written = paths::paths(&served, Version::V2);
-    let groups = groups();
+    let groups = groups(kinds);
     let of_groups = groups.iter().map(|group| format!("apis/{group}"));
     for path in GENERAL.into_iter().map(str::to_string).chain(of_groups) {
         let Some(general) = paths::general(&path, &groups, Version::V2) else {

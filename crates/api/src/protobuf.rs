@@ -6,7 +6,7 @@ mod encode;
 mod message;
 mod wire;
 
-use crate::catalogue::{Resource, api_version, split_api_version};
+use crate::catalogue::{Resource, split_api_version};
 use crate::document::{MAX_DEPTH, Value};
 use crate::schema::{Definition, normalise, table};
 
@@ -46,8 +46,8 @@ pub fn encode(resource: &Resource, object: &Value) -> Result<Vec<u8>, Error> {
     let definition = table()
         .definition(resource.definition)
         .expect("every kind of the catalogue is in the table");
-    let api_version = api_version(resource.group, resource.version);
-    encode_as(definition, &api_version, resource.kind, object)
+    let api_version = resource.api_version();
+    encode_as(definition, &api_version, &resource.kind, object)
 }
 
 /// Encodes any object with the envelope: a list, a `Status`, what a subresource answers.

@@ -15,34 +15,37 @@ pub use scopes::{Requirement, requirements};
 
 /// How objects of one kind are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evaluator {
+pub enum KindEvaluator<'a> {
     Pods,
     Services,
     Claims,
     /// Only their number, under `count/<resource>` and perhaps an older alias.
-    Objects(&'static Resource),
+    Objects(&'a Resource),
 }
 
-impl Evaluator {
+/// The evaluator of a kind that is counted in a way of its own.
+pub type Evaluator = KindEvaluator<'static>;
+
+impl<'a> KindEvaluator<'a> {
     /// Every namespaced kind can be counted, events excepted.
-    pub fn of(resource: &'static Resource) -> Option<Evaluator> {
-        match (resource.group, resource.plural) {
+    pub fn of(resource: &'a Resource) -> Option<KindEvaluator<'a>> {
+        match (&*resource.group, &*resource.plural) {
             _ if !resource.namespaced || !resource.has_verb("list") => None,
             ("" | "events.k8s.io", "events") => None,
-            ("", "pods") => Some(Evaluator::Pods),
-            ("", "services") => Some(Evaluator::Services),
-            ("", "persistentvolumeclaims") => Some(Evaluator::Claims),
-            _ => Some(Evaluator::Objects(resource)),
+            ("", "pods") => Some(KindEvaluator::Pods),
+            ("", "services") => Some(KindEvaluator::Services),
+            ("", "persistentvolumeclaims") => Some(KindEvaluator::Claims),
+            _ => Some(KindEvaluator::Objects(resource)),
         }
     }
 
     /// Whether an amount of this name is for objects of this kind.
     pub fn counts(self, name: &str) -> bool {
         match self {
-            Evaluator::Pods => pods::counts(name),
-            Evaluator::Services => services::counts(name),
-            Evaluator::Claims => claims::counts(name),
-            Evaluator::Objects(resource) => {
+            KindEvaluator::Pods => pods::counts(name),
+            KindEvaluator::Services => services::counts(name),
+            KindEvaluator::Claims => claims::counts(name),
+            KindEvaluator::Objects(resource) => {
                 object_count(resource) == name || alias(resource) == Some(name)
             }
         }
@@ -51,10 +54,10 @@ impl Evaluator {
     /// What `object` uses.
     pub fn usage(self, object: &Value, now: jiff::Timestamp) -> Amounts {
         match self {
-            Evaluator::Pods => pods::usage(object, now),
-            Evaluator::Services => services::usage(object),
-            Evaluator::Claims => claims::usage(object),
-            Evaluator::Objects(resource) => {
+            KindEvaluator::Pods => pods::usage(object, now),
+            KindEvaluator::Services => services::usage(object),
+            KindEvaluator::Claims => claims::usage(object),
+            KindEvaluator::Objects(resource) => {
                 let names = [
                     Some(object_count(resource)),
                     alias(resource).map(str::to_string),
@@ -74,8 +77,8 @@ impl Evaluator {
         let hard = quota.fields_at(&["spec", "hard"]);
         let any = hard.into_iter().any(|(name, _)| self.counts(name));
         any && requirements(quota).iter().all(|scope| match self {
-            Evaluator::Pods => scope.matches_pod(object),
-            Evaluator::Claims => scope.matches_claim(object),
+            KindEvaluator::Pods => scope.matches_pod(object),
+            KindEvaluator::Claims => scope.matches_claim(object),
             _ => false,
         })
     }
@@ -83,7 +86,7 @@ impl Evaluator {
     /// What a pod must say about each of its containers when a quota has these amounts.
     pub fn missing(self, required: &[&str], object: &Value) -> Option<String> {
         match self {
-            Evaluator::Pods => pods::missing(required, object),
+            KindEvaluator::Pods => pods::missing(required, object),
             _ => None,
         }
     }
@@ -126,8 +129,10 @@ mod tests {
     use crate::catalogue;
 
     fn check(plural: &str, object: Value, expected: &str) {
-        let resource = catalogue::find("", "v1", plural).expect("a kind");
-        let evaluator = Evaluator::of(resource).expect("a counted kind");
+        let resource = catalogue::built_in()
+            .find("", "v1", plural)
+            .expect("a kind");
+        let evaluator = KindEvaluator::of(resource).expect("a counted kind");
         let usage = evaluator.usage(&object, jiff::Timestamp::UNIX_EPOCH);
         assert_eq!(crate::resources::to_document(&usage).to_string(), expected);
     }

@@ -3,7 +3,9 @@
 //!
 //! A kind is one file in `strategy/`. Nothing here talks HTTP or reads the store.
 
-use crate::catalogue::Resource;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::document::Value;
 use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
@@ -66,8 +68,19 @@ mod tests;
 /// The rules of one kind. The provided methods are the whole of it for a kind without rules of its
 /// own; a kind overrides the `…_content` hooks and the small facts.
 ///
-/// The server calls, in order: `default`, `prepare_create`, (admission), `validate_create`; or
-/// `default`, `prepare_update`, (admission), `validate_update`.
+/// The API server's registry calls them in this order, with its own steps in parentheses:
+///
+/// 1. `default`, on what was decoded or computed by a patch
+/// 2. (mutating admission), and for a new object `default` again
+/// 3. `prepare_create` or `prepare_update`
+/// 4. for a new object `record_requester`; then `stamp`
+/// 5. `validate_create` or `validate_update`
+/// 6. `warnings`
+/// 7. `default` once more, which makes the object canonical: as it will be read from the store
+/// 8. (validating admission), (the write, under the condition that nobody wrote in between)
+///
+/// A delete calls `graceful_delete` and `dependents`, and `prepare_deleting` for an object that stays
+/// for now, all after admission.
 pub trait Strategy: Send + Sync {
     fn namespaced(&self) -> bool;
 
@@ -132,6 +145,9 @@ pub trait Strategy: Send + Sync {
     /// Writes the times that the server chooses; called after `prepare_create` and
     /// `prepare_update`, where `old` is what was stored.
     fn stamp(&self, _new: &mut Value, _old: Option<&Value>, _subresource: &str, _now: &str) {}
+
+    /// Writes down who created the object, in the kinds that have a place for it.
+    fn record_requester(&self, _object: &mut Value, _requester: &Requester<'_>) {}
 
     /// Everything that is wrong with a new object, metadata included.
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
@@ -216,6 +232,56 @@ pub trait Strategy: Send + Sync {
         Dependents::Deleted
     }
 
+    /// Whether something beside `metadata.finalizers` and the grace period keeps an object that is
+    /// being deleted.
+    fn has_finalizers_of_its_own(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Changes an object that has been marked as being deleted.
+    fn prepare_deleting(&self, _object: &mut Value) {}
+
+    /// Whether upstream checks the preconditions of a delete in the code of this kind, which has
+    /// other words for them.
+    fn checks_delete_preconditions_itself(&self) -> bool {
+        false
+    }
+
+    /// Whether a finished delete answers with the object; the others answer with a `Status`.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
+    /// What a client should know that deletes an object without naming a propagation policy.
+    fn delete_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How long an object is kept after it was last written, if not for ever.
+    fn time_to_live(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether upstream serves the kind from its watch cache. Without one, limits hold at revision 0
+    /// and a malformed resourceVersion has other words.
+    fn has_watch_cache(&self) -> bool {
+        true
+    }
+
+    /// Whether the way of a new object through the cluster is recorded hop by hop.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
+    /// What Go shows of an object without anything in it beyond what the schema says: bookmarks are
+    /// such objects.
+    fn fill_empty(&self, _object: &mut Value) {}
+
+    /// The words for a field that a field selector may not name.
+    fn unsupported_field(&self, field: &str, _api_version: &str) -> String {
+        format!("field label not supported: {field}")
+    }
+
     /// Whether an update may leave out `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -225,6 +291,15 @@ pub trait Strategy: Send + Sync {
     fn allow_create_on_update(&self) -> bool {
         false
     }
+}
+
+/// Who sent a request, as an object may record it.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester<'a> {
+    pub user: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 /// What a kind's deletion means for those it owns.
@@ -273,9 +348,14 @@ impl MetadataChecks {
     }
 }
 
-/// The strategy of a resource.
-pub fn of(resource: &Resource) -> &'static dyn Strategy {
-    match (resource.group, resource.kind) {
+/// The strategy of a kind without rules of its own.
+pub(crate) fn of_scope(namespaced: bool, has_status: bool) -> &'static dyn Strategy {
+    generic::of(namespaced, has_status)
+}
+
+/// The strategy of a built-in kind that has rules of its own.
+pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy> {
+    Some(match (group, kind) {
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Endpoints") => &endpoints::Endpoints,
         ("", "Event") => &event::Event { strict: false },
@@ -333,6 +413,6 @@ pub fn of(resource: &Resource) -> &'static dyn Strategy {
         ("storage.k8s.io", "VolumeAttributesClass") => {
             &volume_attributes_class::VolumeAttributesClass
         }
-        _ => generic::of(resource.namespaced, resource.has_status()),
-    }
+        _ => return None,
+    })
 }

@@ -1,19 +1,21 @@
 //! `meta.k8s.io/v1` Tables: columns, rows, and durations in the form kubectl prints.
 
+use std::borrow::Cow;
+
 use crate::catalogue::Resource;
 use crate::conversion;
 use crate::document::{Object, Value};
-use crate::strategy::{self, Strategy};
+use crate::strategy::Strategy;
 
 pub mod duration;
 
 /// A column of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// `string`, `integer`, `number`, `boolean` or `date`.
-    pub kind: &'static str,
-    pub format: &'static str,
+    pub kind: Cow<'static, str>,
+    pub format: Cow<'static, str>,
     /// 0 is always shown, above only with `-o wide`.
     pub priority: i64,
 }
@@ -50,7 +52,7 @@ pub fn render(
     with_columns: bool,
     now: jiff::Timestamp,
 ) -> Value {
-    let strategy = strategy::of(resource);
+    let strategy = resource.strategy();
     let columns = match with_columns {
         true => Value::Array(resource.columns.iter().map(column_document).collect()),
         false => Value::Null,
@@ -59,7 +61,7 @@ pub fn render(
         .iter()
         .map(|item| {
             let mut row = Object::default();
-            let cells = match conversion::is_stored_as_itself(resource) {
+            let cells = match resource.is_stored_as_itself() {
                 true => strategy.cells(item, now),
                 false => strategy.cells(&conversion::to_storage(resource, item.clone()), now),
             };
@@ -94,7 +96,7 @@ pub fn name_and_creation(object: &Value) -> Vec<Value> {
 
 fn column_document(column: &Column) -> Value {
     crate::document!({
-        "name": column.name, "type": column.kind, "format": column.format,
+        "name": &*column.name, "type": &*column.kind, "format": &*column.format,
         "description": "", "priority": column.priority,
     })
 }

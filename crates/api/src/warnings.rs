@@ -16,7 +16,7 @@ use crate::repeats::{Seen, repeats};
 
 /// The word that every request about a deprecated kind gets.
 pub fn deprecation(resource: &Resource) -> Option<&'static str> {
-    match (resource.group, resource.version, resource.kind) {
+    match (&*resource.group, &*resource.version, &*resource.kind) {
         ("", "v1", "Endpoints") => {
             Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
         }
@@ -34,7 +34,7 @@ pub fn of(
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     let spec = || Path::new("spec");
-    match (resource.group, resource.kind, subresource) {
+    match (&*resource.group, &*resource.kind, subresource) {
         ("", "Pod", "") => {
             if old.is_none() {
                 let word = "the Pod's hostname";
@@ -124,7 +124,7 @@ pub fn of(
                 }
             }
         }
-        _ => warnings = crate::strategy::of(resource).warnings(object, old, subresource),
+        _ => warnings = resource.strategy().warnings(object, old, subresource),
     }
     if subresource.is_empty() {
         warnings.extend(inert::check(resource, object, old));
@@ -257,7 +257,9 @@ mod tests {
     use super::*;
 
     fn check(kind: (&str, &str), object: Value, expected: &[&str]) {
-        let resource = crate::catalogue::find(kind.0, "v1", kind.1).expect("a kind");
+        let resource = crate::catalogue::built_in()
+            .find(kind.0, "v1", kind.1)
+            .expect("a kind");
         assert_eq!(of(resource, &object, None, ""), expected);
     }
 

@@ -194,7 +194,7 @@ impl ServiceAllocator {
         if version != state.ranges_version {
             state.ranges = self
                 .cache
-                .snapshot(ranges)
+                .snapshot(&ranges)
                 .iter()
                 .filter_map(|(_, entry)| entry.object().ok())
                 .flat_map(|object| usable_ranges(&object))
@@ -216,7 +216,7 @@ impl ServiceAllocator {
         let Some(changes) = changes else {
             state.services.clear();
             state.users = Users::default();
-            for (key, entry) in self.cache.snapshot(kind).iter() {
+            for (key, entry) in self.cache.snapshot(&kind).iter() {
                 state.set_service(key, Some(entry));
             }
             return;
@@ -236,7 +236,7 @@ impl ServiceAllocator {
         }
         let known = state.recorded_version.replace(version);
         let Some(changes) = known.and_then(|known| kind.changes_since(known)) else {
-            let snapshot = self.cache.snapshot(kind);
+            let snapshot = self.cache.snapshot(&kind);
             state.recorded = snapshot
                 .iter()
                 .filter_map(|(key, _)| key.parse().ok())
@@ -578,7 +578,7 @@ pub(crate) fn reserve(
     }
     server.services.reserve(object, old).map_err(|errors| {
         let name = object.str_at(&["metadata", "name"]);
-        api::field::invalid(resource, name, errors)
+        resource.invalid(name, errors)
     })
 }
 
@@ -606,9 +606,7 @@ fn check_node_ports(object: &Value) -> Result<(), Status> {
 
 /// Another server gave the address away in the same moment.
 pub(crate) fn taken_meanwhile(resource: &Resource, name: &str) -> Status {
-    Status::conflict(
-        resource.group,
-        resource.plural,
+    resource.conflict(
         name,
         "an address was allocated by another server at the same time; please try again",
     )

@@ -80,7 +80,7 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
     Ok(value)
 }
 
-fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status> {
+fn read(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Value, Status> {
     let (value, problems) = match content_type(&context.headers) {
         JSON => schema::decode_json_as(target, body)?,
         YAML => {
@@ -121,7 +121,7 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
 /// Answers unknown fields as the request asks.
 pub(crate) fn complain(
     context: &Context,
-    target: &Target,
+    target: &Target<'_>,
     problems: &[FieldProblem],
 ) -> Result<(), Status> {
     match FieldValidation::of(context) {

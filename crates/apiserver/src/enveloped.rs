@@ -180,13 +180,14 @@ fn closed(json: &[u8]) -> Option<Bytes> {
 /// and what has a default need not be in what another server stored.
 fn settled(object: Value) -> Value {
     let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
-    let Some(resource) = catalogue::find_kind(group, version, object.str_at(&["kind"])) else {
+    let kind = object.str_at(&["kind"]);
+    let Some(resource) = catalogue::built_in().find_kind(group, version, kind) else {
         return object;
     };
     let mut object = conversion::to_storage(resource, object);
     let stored = conversion::storage_of(resource);
     api::schema::defaults(stored, &mut object);
-    api::strategy::of(stored).default(&mut object);
+    stored.strategy().default(&mut object);
     object
 }
 

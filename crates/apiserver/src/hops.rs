@@ -1,4 +1,4 @@
-//! The spans of hops 1 to 5 for Pods: from the client's request to 201 Created.
+//! The spans of hops 1 to 5 for the kinds that are traced, which are Pods: from the client's request to 201 Created.
 
 use api::{Resource, Value};
 use trace::{Hop, Sink, Span};
@@ -19,8 +19,8 @@ struct Times {
 
 impl Hops {
     pub fn begin(context: &Context, resource: &Resource, body: usize) -> Hops {
-        let is_pod = resource.group.is_empty() && resource.kind == "Pod";
-        Hops((is_pod && !context.dry_run).then_some(Times {
+        let is_traced = resource.strategy().is_traced();
+        Hops((is_traced && !context.dry_run).then_some(Times {
             body: body as u64,
             put: 0,
             stored: 0,

@@ -1,21 +1,19 @@
-//! The network side: who is connected, and the way of their requests to the handler. Limits on
+//! The network side: who is connected, and the way of their requests to the filters. Limits on
 //! time and connections are `serving`'s.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Reason, Status};
 use http::Request;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serving::{Connected, Slot};
+use serving::Connected;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::authentication::{Peer, Remembered};
-use crate::handler::{self, Caller};
-use crate::identity::Identity;
+use crate::filters::{self, Caller};
 use crate::server::Server;
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +45,7 @@ pub(crate) async fn serve(
                 closing: closing.clone(),
                 slot: slot.clone(),
             };
-            handler::handle(server.clone(), request, caller)
+            filters::handle(server.clone(), request, caller)
         }
     };
     let connections = serving::serve(listener, tls, ledger, shutdown, connected).await;
@@ -58,21 +56,4 @@ pub(crate) async fn serve(
         tracing::warn!("some requests did not end in time");
     }
     Ok(())
-}
-
-/// Notes whose connection this is, once a credential has been believed.
-pub(crate) fn note_user(slot: &Slot, identity: &Identity) -> Result<(), Status> {
-    if identity.is_anonymous() {
-        return Ok(());
-    }
-    slot.authenticated(identity.user()).map_err(|_| {
-        Status::new(
-            Reason::TooManyRequests,
-            "this user has too many open connections to the server",
-        )
-        .with_details(api::Details {
-            retry_after_seconds: 1,
-            ..api::Details::default()
-        })
-    })
 }

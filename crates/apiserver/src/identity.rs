@@ -35,6 +35,16 @@ impl Identity {
         }
     }
 
+    /// Who this is, as objects record it.
+    pub(crate) fn requester(&self) -> api::strategy::Requester<'_> {
+        api::strategy::Requester {
+            user: &self.user,
+            uid: &self.uid,
+            groups: &self.groups,
+            extra: &self.extra,
+        }
+    }
+
     /// The administrator: member of `system:masters`.
     pub fn administrator() -> Identity {
         Identity::component("system:admin", &[MASTERS])

@@ -15,7 +15,7 @@ use tower::Service;
 
 use crate::Identity;
 use crate::body::{Body, BoxError};
-use crate::handler::{self, Caller};
+use crate::filters::{self, Caller};
 use crate::server::Server;
 
 /// A tower service over the server, acting as one identity; give it to `kube::Client::new`.
@@ -52,7 +52,7 @@ where
             request.headers_mut().entry(USER_AGENT).or_insert(agent);
         }
         Box::pin(
-            async move { Ok(handler::handle(server, request, Caller::InProcess(identity)).await) },
+            async move { Ok(filters::handle(server, request, Caller::InProcess(identity)).await) },
         )
     }
 }

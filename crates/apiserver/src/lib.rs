@@ -10,29 +10,29 @@ mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
-mod deadline;
 mod decode;
+mod dispatch;
 mod endpoints;
 mod enveloped;
+mod filters;
 mod gzip;
-mod handler;
-mod heavy;
 mod hops;
 mod https;
 mod identity;
-mod impersonation;
 mod in_process;
 mod metrics;
 mod negotiate;
 mod options;
 mod pod_references;
 mod query;
+mod registry;
 mod request;
 mod response;
 mod reviews;
 mod server;
 mod startup;
 mod subresources;
+mod unstored;
 mod usage;
 mod verbs;
 
@@ -40,7 +40,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Resource;
+use api::catalogue::Catalogue;
+use api::openapi::Documents;
 use environment::Environment;
+use parking_lot::Mutex;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +60,7 @@ pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
 pub use in_process::InProcess;
+pub use server::AddKindError;
 
 /// History is kept this long for lists that are being paged through, unless told otherwise.
 pub const COMPACTION: Duration = Duration::from_secs(300);
@@ -135,7 +140,9 @@ impl ApiServer {
             store, environment, ..
         } = config;
         config.admission.check()?;
-        let cache = Arc::new(cache::fill(&*store).await?);
+        let catalogue = Catalogue::of_built_in();
+        let (cache, additions) = cache::fill(&*store, catalogue.snapshot().resources()).await?;
+        let cache = Arc::new(cache);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
             &config.client_ca_pem,
@@ -153,7 +160,12 @@ impl ApiServer {
             Some(client) => Some(subresources::KubeletDialer::new(client)?),
             None => None,
         };
-        let follower = tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
+        let follower = tokio::spawn(cache::follow(
+            cache.clone(),
+            additions,
+            store.clone(),
+            stop.clone(),
+        ));
         let startup = Startup::default();
         startup.finish(Stage::Storage);
         if !config.compaction.is_zero() {
@@ -164,6 +176,8 @@ impl ApiServer {
             store,
             environment,
             timelines: config.timelines,
+            openapi: Mutex::new(Arc::new(Documents::new(catalogue.snapshot()))),
+            catalogue,
             cache,
             authenticator,
             services,
@@ -173,10 +187,10 @@ impl ApiServer {
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
-            event_lease: Default::default(),
+            leases: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
-            heavy: heavy::Heavy::new(),
+            heavy: filters::heavy_work::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });
@@ -219,6 +233,17 @@ impl ApiServer {
     /// for a failure.
     pub fn stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Serves one more kind from now on, with what the store has of it already.
+    pub async fn add_kind(&self, resource: Resource) -> Result<(), AddKindError> {
+        self.server.add_kind(Arc::new(resource)).await
+    }
+
+    /// Serves an added kind no more and ends its watches; false if there is none of that name. Its
+    /// objects stay in the store.
+    pub fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
+        self.server.remove_kind(group, version, plural)
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

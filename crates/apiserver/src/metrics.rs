@@ -1,7 +1,8 @@
 //! What is counted about requests, under upstream's names. Rendering is `endpoints`'.
 
+use std::cmp::Ordering as CmpOrdering;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,21 +22,20 @@ pub(crate) struct Metrics {
     pub failures: AtomicU64,
     /// Of answers that were compressed for one client.
     pub compressed_bytes: AtomicU64,
-    /// How many pieces of watches went out, by the place of the resource in the catalogue.
-    watched: OnceLock<Vec<AtomicU64>>,
+    /// How many events went out to the watches of each resource. Held for moments only.
+    watched: Mutex<Vec<(Arc<Resource>, Arc<AtomicU64>)>>,
     reading: AtomicU64,
     writing: AtomicU64,
     /// Held for moments only. The keys are names of served kinds, so there are only so many.
     pub requests: Mutex<BTreeMap<Served, Requests>>,
 }
 
-/// What a request was for. Copied, never allocated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What a request was for. Cheap to clone, as it shares the resource.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Served {
     pub verb: &'static str,
-    pub group: &'static str,
-    pub version: &'static str,
-    pub resource: &'static str,
+    /// `None` for paths that are not resources.
+    pub resource: Option<Arc<Resource>>,
     pub subresource: &'static str,
     pub scope: &'static str,
 }
@@ -53,7 +53,7 @@ impl Served {
             "deletecollection" => "DELETECOLLECTION",
             _ => "other",
         };
-        let Some(resource) = info.resource else {
+        let Some(resource) = &info.resource else {
             return Served {
                 verb,
                 ..Served::default()
@@ -67,17 +67,47 @@ impl Served {
         };
         Served {
             verb,
-            group: resource.group,
-            version: resource.version,
-            resource: resource.plural,
             subresource: subresource.map_or("", |subresource| subresource.name),
+            resource: Some(resource.clone()),
             scope,
         }
     }
 
-    pub fn is_long_running(self) -> bool {
+    pub fn is_long_running(&self) -> bool {
         self.verb == "WATCH"
             || matches!(self.subresource, "log" | "exec" | "attach" | "portforward")
+    }
+
+    /// The group, version and plural of the resource, as the labels have them.
+    pub fn names(&self) -> (&str, &str, &str) {
+        match &self.resource {
+            Some(resource) => (&resource.group, &resource.version, &resource.plural),
+            None => ("", "", ""),
+        }
+    }
+
+    fn order(&self) -> impl Ord + '_ {
+        (self.verb, self.names(), self.subresource, self.scope)
+    }
+}
+
+impl PartialEq for Served {
+    fn eq(&self, other: &Served) -> bool {
+        self.cmp(other) == CmpOrdering::Equal
+    }
+}
+
+impl Eq for Served {}
+
+impl PartialOrd for Served {
+    fn partial_cmp(&self, other: &Served) -> Option<CmpOrdering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Served {
+    fn cmp(&self, other: &Served) -> CmpOrdering {
+        self.order().cmp(&other.order())
     }
 }
 
@@ -91,30 +121,37 @@ pub(crate) struct Requests {
 }
 
 impl Metrics {
-    /// Counts the events that a watch sent.
-    pub fn watched(&self, resource: &'static Resource, events: u64) {
-        let counters = self.counters();
-        let found = api::catalogue::resources()
-            .iter()
-            .position(|known| std::ptr::eq(known, resource));
-        if let Some(counter) = found.and_then(|index| counters.get(index)) {
-            counter.fetch_add(events, Ordering::Relaxed);
+    /// Where a watch of this resource counts the events that it sent.
+    pub fn watch_events_of(&self, resource: &Arc<Resource>) -> Arc<AtomicU64> {
+        let mut watched = self.watched.lock();
+        match watched.iter().find(|(known, _)| known == resource) {
+            Some((_, counter)) => counter.clone(),
+            None => {
+                let counter = Arc::default();
+                watched.push((resource.clone(), Arc::clone(&counter)));
+                counter
+            }
         }
     }
 
     /// The resources that were watched, and how many events went out.
-    pub fn watch_events(&self) -> impl Iterator<Item = (&'static Resource, u64)> {
-        let counted = api::catalogue::resources().iter().zip(self.counters());
+    pub fn watch_events(&self) -> Vec<(Arc<Resource>, u64)> {
+        let watched = self.watched.lock();
+        let counted = watched
+            .iter()
+            .map(|(resource, counter)| (resource.clone(), counter.load(Ordering::Relaxed)));
+        let mut counted: Vec<_> = counted.filter(|(_, number)| *number > 0).collect();
+        counted.sort_by(|(left, _), (right, _)| names(left).cmp(&names(right)));
         counted
-            .map(|(resource, counter)| (resource, counter.load(Ordering::Relaxed)))
-            .filter(|(_, number)| *number > 0)
     }
 
-    fn counters(&self) -> &[AtomicU64] {
-        self.watched.get_or_init(|| {
-            let resources = api::catalogue::resources().iter();
-            resources.map(|_| AtomicU64::new(0)).collect()
-        })
+    /// Drops what was counted about a kind that is served no more.
+    pub fn forget(&self, resource: &Resource) {
+        self.watched
+            .lock()
+            .retain(|(known, _)| **known != *resource);
+        let mut requests = self.requests.lock();
+        requests.retain(|served, _| served.resource.as_deref() != Some(resource));
     }
 
     /// The requests that are being answered: those that read, or those that write.
@@ -126,16 +163,21 @@ impl Metrics {
     }
 
     pub fn record(&self, served: Served, code: u16, took: Duration) {
+        let is_long_running = served.is_long_running();
         let mut requests = self.requests.lock();
         let requests = requests.entry(served).or_default();
         *requests.by_code.entry(code).or_default() += 1;
-        if !served.is_long_running() {
+        if !is_long_running {
             let seconds = took.as_secs_f64();
             let bucket = BUCKETS.partition_point(|bound| *bound < seconds);
             requests.durations[bucket] += 1;
             requests.seconds += seconds;
         }
     }
+}
+
+fn names(resource: &Resource) -> (&str, &str, &str) {
+    (&resource.group, &resource.plural, &resource.version)
 }
 
 #[cfg(test)]
@@ -147,14 +189,20 @@ mod tests {
         let metrics = Metrics::default();
         let uri: http::Uri = "/api/v1/namespaces/a/pods/b".parse().unwrap();
         let query = crate::query::Query::default();
-        let info = RequestInfo::parse(&http::Method::GET, uri.path(), &query).unwrap();
+        let info = RequestInfo::parse(
+            api::catalogue::built_in(),
+            &http::Method::GET,
+            uri.path(),
+            &query,
+        )
+        .unwrap();
         let served = Served::of(&info);
-        metrics.record(served, 200, Duration::from_millis(30));
-        metrics.record(served, 404, Duration::from_secs(100));
+        metrics.record(served.clone(), 200, Duration::from_millis(30));
+        metrics.record(served.clone(), 404, Duration::from_secs(100));
         let requests = metrics.requests.lock();
         let counted = &requests[&served];
         assert_eq!(
-            (served.verb, served.resource, served.scope),
+            (served.verb, served.names().2, served.scope),
             ("GET", "pods", "resource")
         );
         assert_eq!(counted.by_code, BTreeMap::from([(200, 1), (404, 1)]));

@@ -4,8 +4,8 @@ use api::field::{FieldError, Path};
 use api::{Cause, Status};
 
 use crate::negotiate::content_type;
+use crate::registry::PatchType;
 use crate::server::Context;
-use crate::verbs::patch::PatchType;
 
 /// Checks the options of the request and returns whether it is a dry run.
 pub(crate) fn check(context: &Context) -> Result<bool, Status> {

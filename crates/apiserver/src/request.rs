@@ -1,8 +1,10 @@
 //! What a request is about: a verb on a resource, or a path that is none. Pure; the words are those
 //! that authorization rules use.
 
+use std::sync::Arc;
+
 use api::Status;
-use api::catalogue::{self, Resource};
+use api::catalogue::{Resource, Snapshot};
 
 use crate::query::{Query, decode_path};
 
@@ -22,7 +24,7 @@ pub(crate) struct RequestInfo {
     /// The plural as the path has it.
     pub plural: String,
     /// What is served there, if anything.
-    pub resource: Option<&'static Resource>,
+    pub resource: Option<Arc<Resource>>,
     pub subresource: String,
     pub namespace: String,
     pub name: String,
@@ -40,18 +42,23 @@ pub(crate) struct RequestInfo {
 impl RequestInfo {
     /// `None` for a path that cannot be decoded. As in upstream, a path is decoded before it is
     /// split: an encoded slash is a slash.
-    pub fn parse(method: &http::Method, path: &str, query: &Query) -> Option<RequestInfo> {
+    pub fn parse(
+        kinds: &Snapshot,
+        method: &http::Method,
+        path: &str,
+        query: &Query,
+    ) -> Option<RequestInfo> {
         let path = decode_path(path)?;
         let mut info = RequestInfo {
             verb: plain_verb(method),
             ..RequestInfo::default()
         };
-        info.read(&path, query);
+        info.read(kinds, &path, query);
         info.path = path;
         Some(info)
     }
 
-    fn read(&mut self, path: &str, query: &Query) {
+    fn read(&mut self, kinds: &Snapshot, path: &str, query: &Query) {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let mut rest = match parts.first().copied() {
             Some("api") if parts.len() > 2 => {
@@ -92,8 +99,8 @@ impl RequestInfo {
         let empty = parts[..self.depth].iter().filter(|part| part.is_empty());
         self.is_well_formed =
             (rest.len() <= 3 || is_proxy) && empty.count() == usize::from(of_all_namespaces);
-        self.resource = catalogue::find(&self.group, &self.version, &self.plural)
-            .filter(|resource| self.leads_to(resource));
+        let found = kinds.find(&self.group, &self.version, &self.plural);
+        self.resource = found.filter(|resource| self.leads_to(resource)).cloned();
         self.verb = match self.verb {
             _ if self.is_watch_path => "watch",
             "get" | "head" if self.name.is_empty() && query.flag("watch") => "watch",
@@ -146,12 +153,17 @@ fn plain_verb(method: &http::Method) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use api::catalogue::built_in;
+
     use super::*;
 
     fn check(method: &str, uri: &str, expected: &str) {
         let uri: http::Uri = uri.parse().unwrap();
         let method = http::Method::from_bytes(method.as_bytes()).unwrap();
-        let info = RequestInfo::parse(&method, uri.path(), &Query::parse(uri.query())).unwrap();
+        let info = {
+            let query = Query::parse(uri.query());
+            RequestInfo::parse(built_in(), &method, uri.path(), &query).unwrap()
+        };
         let text = match info.is_resource {
             true => format!(
                 "{} {}/{} {} ns={} name={}",
@@ -235,18 +247,18 @@ mod tests {
         );
         let undecodable = ["/api/v1/%zz", "/api/v1/%f", "/api/v1/%ff"];
         for path in undecodable {
-            let read = RequestInfo::parse(&http::Method::GET, path, &Query::default());
+            let read = RequestInfo::parse(built_in(), &http::Method::GET, path, &Query::default());
             assert!(read.is_none(), "{path}");
         }
     }
 
     /// All forms of paths that could be about an object of the kind, most of which are none.
     fn paths(resource: &Resource) -> Vec<String> {
-        let root = match resource.group {
-            "" => format!("/api/{}", resource.version),
-            group => format!("/apis/{group}/{}", resource.version),
+        let root = match &*resource.group {
+            "" => format!("/api/{}", &*resource.version),
+            group => format!("/apis/{group}/{}", &*resource.version),
         };
-        let plural = resource.plural;
+        let plural = &*resource.plural;
         let mut below = vec![String::new(), "/".to_string()];
         let subresources = resource.subresources.iter().map(|known| known.name);
         for subresource in subresources.chain(["status", "finalize", "proxy", "log", "other"]) {
@@ -270,12 +282,13 @@ mod tests {
     fn every_path_acts_on_what_was_authorized() {
         use crate::authorization::Attributes;
         let mut served = 0;
-        for resource in catalogue::resources() {
+        for resource in built_in().resources() {
             for path in paths(resource) {
                 for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
                     let method = http::Method::from_bytes(method.as_bytes()).unwrap();
-                    let info = RequestInfo::parse(&method, &path, &Query::default()).unwrap();
-                    let Some(found) = info.resource else {
+                    let query = Query::default();
+                    let info = RequestInfo::parse(built_in(), &method, &path, &query).unwrap();
+                    let Some(found) = &info.resource else {
                         continue;
                     };
                     served += 1;
@@ -285,7 +298,7 @@ mod tests {
                         true => (asked.namespace.as_str(), asked.name.as_str()),
                         false => ("", asked.name.as_str()),
                     };
-                    let of_namespace = (found.group, found.plural) == ("", "namespaces");
+                    let of_namespace = (&*found.group, &*found.plural) == ("", "namespaces");
                     let authorized = match of_namespace && !asked.name.is_empty() {
                         // Authorized in the namespace itself, as upstream has it.
                         true if asked.namespace == asked.name => ("", asked.name.as_str()),
@@ -294,7 +307,7 @@ mod tests {
                     assert_eq!(acted, authorized, "{method} {path}");
                     assert_eq!(
                         (asked.group.as_str(), asked.resource.as_str()),
-                        (found.group, found.plural),
+                        (&*found.group, &*found.plural),
                         "{method} {path}"
                     );
                 }

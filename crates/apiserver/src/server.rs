@@ -1,10 +1,12 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::{Reason, Resource, Status, Value};
+use api::catalogue::{AlreadyServed, Catalogue};
+use api::{Reason, Resource, Status, Value, openapi};
 use bytes::Bytes;
 use environment::Environment;
 use http::{HeaderMap, HeaderValue, Response};
@@ -20,7 +22,7 @@ use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
-use crate::heavy::Heavy;
+use crate::filters::heavy_work::Heavy;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::negotiate::{Encoding, Output};
@@ -33,14 +35,27 @@ use crate::usage::Samples;
 
 /// How long a request waits for the cache to get where the store is.
 const CACHE_LIMIT: Duration = Duration::from_secs(10);
-const EVENT_LIFE: Duration = Duration::from_secs(3600);
-const EVENT_LEASE_SHARED: Duration = Duration::from_secs(60);
+/// How long new objects are put under the same lease.
+const LEASE_SHARED: Duration = Duration::from_secs(60);
+
+/// Why a kind cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddKindError {
+    #[error(transparent)]
+    Served(#[from] AlreadyServed),
+    #[error("the objects of the kind cannot be read")]
+    Store(#[from] store::Error),
+}
 
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
     pub environment: Environment,
     pub timelines: trace::Timelines,
+    /// The kinds that are served.
+    pub catalogue: Catalogue,
     pub cache: Arc<Cache>,
+    /// The documents about the kinds that are served now.
+    pub openapi: Mutex<Arc<openapi::Documents>>,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
@@ -52,8 +67,8 @@ pub(crate) struct Server {
     /// Other servers may use the same store.
     pub shares_store: bool,
     pub admission: AdmissionConfig,
-    /// The lease that Events are put under now, and since when.
-    pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
+    /// The lease that objects of a time to live are put under now, and since when.
+    pub leases: tokio::sync::Mutex<BTreeMap<Duration, (LeaseId, Instant)>>,
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,
@@ -66,13 +81,56 @@ pub(crate) struct Server {
 
 impl Server {
     /// The cache of a kind that is stored; 405 for one that is not.
-    pub fn kind(&self, resource: &Resource) -> Result<&ResourceCache, Status> {
+    pub fn kind(&self, resource: &Resource) -> Result<Arc<ResourceCache>, Status> {
         self.cache.of(resource).ok_or_else(|| {
-            Status::new(
-                Reason::MethodNotAllowed,
-                "the server does not allow this method on the requested resource",
-            )
+            match resource.has_verb("get") {
+                // It was removed while this request was under way.
+                true => Status::new(
+                    Reason::NotFound,
+                    "the server could not find the requested resource",
+                ),
+                false => Status::new(
+                    Reason::MethodNotAllowed,
+                    "the server does not allow this method on the requested resource",
+                ),
+            }
         })
+    }
+
+    /// Serves one more kind, with what the store has of it already.
+    pub async fn add_kind(&self, resource: Arc<Resource>) -> Result<(), AddKindError> {
+        // First what requests for it need, then what leads them to it.
+        let is_stored = crate::cache::is_stored(&resource);
+        if is_stored && self.cache.of(&resource).is_some() {
+            return Err(AddKindError::Served(AlreadyServed(resource)));
+        }
+        if is_stored {
+            self.cache.add(resource.clone()).await?;
+        }
+        self.catalogue.add(resource.clone()).map_err(|served| {
+            if is_stored {
+                self.cache.remove(&resource);
+            }
+            AddKindError::Served(served)
+        })
+    }
+
+    /// Serves a kind no more, and ends its watches. What the store has of it stays there. Built-in
+    /// kinds stay.
+    pub fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
+        let kinds = self.catalogue.snapshot();
+        let found = kinds.find(group, version, plural);
+        if found.is_none_or(|resource| resource.is_built_in()) {
+            return false;
+        }
+        let Some(removed) = self.catalogue.remove(group, version, plural) else {
+            return false;
+        };
+        if crate::cache::is_stored(&removed) {
+            self.cache.remove(&removed);
+        }
+        self.metrics.forget(&removed);
+        true
     }
 
     /// Waits until the cache has all that the store had when this was called.
@@ -104,8 +162,8 @@ impl Server {
         self.catch_up().await?;
         let key = key_of(namespace, name);
         kind.get(&key).ok_or_else(|| match kind.unreadable(&key) {
-            Some(unreadable) => unreadable.status(kind.resource, &key),
-            None => Status::not_found(resource.group, resource.plural, name),
+            Some(unreadable) => unreadable.status(&kind.resource, &key),
+            None => resource.not_found(name),
         })
     }
 
@@ -155,19 +213,22 @@ impl Server {
         storage_key(resource, &key_of(namespace, name))
     }
 
-    /// Events vanish after an hour; other kinds stay. A lease is shared by the Events of a minute.
+    /// The lease that an object is put under if its kind does not stay for ever. One lease is shared
+    /// by the objects of a minute.
     pub async fn lease_of(&self, resource: &Resource) -> Result<Option<LeaseId>, Status> {
-        if resource.kind != "Event" {
+        let Some(life) = resource.strategy().time_to_live() else {
             return Ok(None);
-        }
-        let mut current = self.event_lease.lock().await;
-        match *current {
-            Some((lease, since)) if since.elapsed() < EVENT_LEASE_SHARED => Ok(Some(lease)),
+        };
+        let mut leases = self.leases.lock().await;
+        match leases.get(&life) {
+            Some((lease, since)) if since.elapsed() < LEASE_SHARED => Ok(Some(*lease)),
             _ => {
-                let life = EVENT_LIFE + EVENT_LEASE_SHARED;
-                let granted = self.store.grant_lease(life.as_secs()).await;
+                let granted = self
+                    .store
+                    .grant_lease((life + LEASE_SHARED).as_secs())
+                    .await;
                 let lease = granted.map_err(store_failure)?;
-                *current = Some((lease, Instant::now()));
+                leases.insert(life, (lease, Instant::now()));
                 Ok(Some(lease))
             }
         }

@@ -1,11 +1,11 @@
-//! Exponential delays with injected jitter. Not a retry loop: the caller decides what to repeat.
+//! Exponential back-off with injected jitter. The caller decides what to repeat.
 
 use std::time::Duration;
 
 use environment::Environment;
 
-/// Delays that double from `first` to `longest`, each stretched by up to its own length at random,
-/// so that clients that failed together do not come back together.
+/// Delays that double from `first` to `longest`, each increased by up to its own length at random, so
+/// that clients which failed together do not retry together.
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn delays_double_to_the_limit_and_start_over() {
+    async fn delays_double_up_to_the_limit_and_can_be_reset() {
         let environment = Environment::simulated(1, 0);
         let (first, longest) = (Duration::from_millis(50), Duration::from_millis(300));
         let mut backoff = Backoff::new(first, longest);

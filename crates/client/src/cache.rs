@@ -1,7 +1,7 @@
-//! The objects an informer knows, and the fan-out of their changes to subscribers.
+//! The objects of an informer, and the fan-out of their changes to subscribers.
 //!
-//! Written by one reflector, read by anyone; a read takes the lock for a lookup or a list of
-//! reference counts, never for a decode.
+//! One reflector writes, everybody reads. A read holds the lock for a lookup or for cloning
+//! references, never for decoding.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,24 +18,24 @@ use tokio::sync::Notify;
 
 use crate::{
     Object, ObjectKey,
-    index::{Filing, Terms},
-    subscription::Mailbox,
+    index::{TermIndex, Terms},
+    mailbox::Mailbox,
 };
 
 pub(crate) struct Cache<K> {
     /// Taken before a mailbox's lock.
     state: Mutex<State<K>>,
     synced: AtomicBool,
-    /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
-    /// not repeat itself.
+    /// This is not a `watch` channel, which wakes its waiters in a random order: a simulation must be
+    /// repeatable.
     became_synced: Notify,
 }
 
 struct State<K> {
     /// Namespace, then name.
     objects: BTreeMap<String, BTreeMap<String, Arc<K>>>,
-    /// By name; each is kept up to date with every change of `objects`.
-    indexes: BTreeMap<&'static str, Filing<K>>,
+    /// The indexes by name; each is updated with every change of `objects`.
+    indexes: BTreeMap<&'static str, TermIndex<K>>,
     subscribers: Vec<Weak<Mailbox<K>>>,
 }
 
@@ -78,28 +78,28 @@ impl<K: Object> Cache<K> {
         state.objects.get(namespace).map_or(0, BTreeMap::len)
     }
 
-    /// Begins to keep an index of that name, unless there is one.
-    pub(crate) fn keep_index(&self, name: &'static str, terms: Terms<K>) {
+    /// Adds an index of that name, unless there is one.
+    pub(crate) fn add_index(&self, name: &'static str, terms: Terms<K>) {
         let mut state = self.state.lock();
         if state.indexes.contains_key(name) {
             return;
         }
-        let mut filing = Filing::new(terms);
+        let mut index = TermIndex::new(terms);
         for (namespace, objects) in &state.objects {
             for (name, object) in objects {
-                filing.set(&Arc::new(ObjectKey::new(namespace, name)), None, object);
+                index.set(&Arc::new(ObjectKey::new(namespace, name)), None, object);
             }
         }
-        state.indexes.insert(name, filing);
+        state.indexes.insert(name, index);
     }
 
     /// The objects that an index has under any of `terms`, each once, ordered by their keys.
     pub(crate) fn indexed(&self, name: &str, terms: &[String]) -> Vec<Arc<K>> {
         let state = self.state.lock();
-        let Some(filing) = state.indexes.get(name) else {
+        let Some(index) = state.indexes.get(name) else {
             return Vec::new();
         };
-        let keys = filing.under(terms);
+        let keys = index.under(terms);
         counted(
             keys.iter()
                 .filter_map(|key| state.get(&key.namespace, &key.name))
@@ -107,11 +107,11 @@ impl<K: Object> Cache<K> {
         )
     }
 
-    /// How many objects an index has under `term`.
+    /// The number of objects that an index has under `term`.
     pub(crate) fn indexed_count(&self, name: &str, term: &str) -> usize {
         let state = self.state.lock();
-        let filing = state.indexes.get(name);
-        filing.map_or(0, |filing| filing.count(term))
+        let index = state.indexes.get(name);
+        index.map_or(0, |index| index.count(term))
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -120,7 +120,7 @@ impl<K: Object> Cache<K> {
 
     pub(crate) async fn synced(&self) {
         let mut became_synced = pin!(self.became_synced.notified());
-        // Enabled before looking, so that a change in between wakes us.
+        // Enabled before the check, so that a change in between wakes this task.
         became_synced.as_mut().enable();
         if !self.is_synced() {
             became_synced.await;
@@ -158,7 +158,7 @@ impl<K: Object> Cache<K> {
             .remove(&key, Some(last), received_micros, bytes);
     }
 
-    /// Makes `objects` the whole content: what is missing among them is deleted.
+    /// Replaces all objects: those that are not in `objects` are deleted.
     pub(crate) fn replace(&self, objects: Vec<K>, received_micros: i64) {
         let mut state = self.state.lock();
         let listed: BTreeSet<ObjectKey> = objects.iter().map(ObjectKey::of).collect();
@@ -174,7 +174,7 @@ impl<K: Object> Cache<K> {
             state.set(object, received_micros, 0);
         }
         state.each_subscriber(|mailbox| mailbox.resynced(received_micros));
-        // Under the lock, so that a subscriber arriving meanwhile gets exactly one `Resynced`.
+        // Set under the lock, so that a concurrent subscriber gets exactly one `Resynced`.
         self.synced.store(true, Ordering::Release);
         self.became_synced.notify_waiters();
     }
@@ -215,8 +215,8 @@ impl<K: Object> State<K> {
             return;
         }
         let old = objects.insert(key.name.clone(), new.clone());
-        for filing in self.indexes.values_mut() {
-            filing.set(&key, old.as_deref(), &new);
+        for index in self.indexes.values_mut() {
+            index.set(&key, old.as_deref(), &new);
         }
         self.each_subscriber(|mailbox| {
             mailbox.set(&key, old.clone(), new.clone(), received_micros, bytes);
@@ -239,8 +239,8 @@ impl<K: Object> State<K> {
         if objects.is_empty() {
             self.objects.remove(&key.namespace);
         }
-        for filing in self.indexes.values_mut() {
-            filing.remove(key);
+        for index in self.indexes.values_mut() {
+            index.remove(key);
         }
         let last = last.unwrap_or_else(|| old.clone());
         self.each_subscriber(|mailbox| {

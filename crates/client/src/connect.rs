@@ -21,20 +21,20 @@ use rustls::client::ResolvesClientCert;
 use tower::{BoxError, Layer, Service, ServiceExt, util::option_layer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A silent peer is asked after this time whether it is still there ...
+/// A connection without traffic gets a keep-alive probe after this time, ...
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// ... again and again, and given up when it has not answered so often: after a minute.
+/// ... and ends after this number of probes without an answer: after a minute.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// An answer begins before this: the API server ends what takes longer than 60 s, and watches and
-/// streams begin at once. The handshake is part of it.
+/// The limit for the headers of a response, including the handshake. The API server ends requests
+/// after 60 s, and watches and streams respond at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
-/// Less than the server's own 90 s, so that no request meets a connection that is being closed.
+/// Less than the server's 90 s, so that no request is sent on a connection that is being closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the kubeconfig could not be used")]
+    #[error("the kubeconfig is not usable")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
     #[error("{}", path.display())]
     File {
@@ -44,7 +44,7 @@ pub enum Error {
     },
     #[error("no configuration was found in {}", shown(.0))]
     Empty(Vec<PathBuf>),
-    #[error("the client could not be set up")]
+    #[error("cannot create a client from the kubeconfig")]
     Client(#[from] kube::Error),
 }
 
@@ -61,8 +61,8 @@ pub async fn from_kubeconfig(path: impl AsRef<Path>) -> Result<kube::Client, Err
     from_kubeconfig_as(path, "coracle").await
 }
 
-/// As [`from_kubeconfig`], under the name of a component: servers tell by it who owns the fields
-/// that it writes.
+/// Like [`from_kubeconfig`], with the name of a component. It becomes the field manager of the fields
+/// that the component writes.
 pub async fn from_kubeconfig_as(
     path: impl AsRef<Path>,
     component: &'static str,
@@ -70,7 +70,7 @@ pub async fn from_kubeconfig_as(
     from_config(configuration(path, component).await?)
 }
 
-/// What the current context of a kubeconfig says, for a component of that name.
+/// The configuration in the current context of a kubeconfig, for a component of that name.
 pub async fn configuration(
     path: impl AsRef<Path>,
     component: &'static str,
@@ -78,26 +78,26 @@ pub async fn configuration(
     settle(Kubeconfig::read_from(path)?, component).await
 }
 
-/// As [`configuration`], of several files as kubectl reads `KUBECONFIG`: files that do not exist or
-/// say nothing are passed over, and of what several say the first counts.
+/// Like [`configuration`], for several files as kubectl reads `KUBECONFIG`: missing and empty files
+/// are ignored, and the first file wins where several have the same entry.
 pub async fn merged_configuration(
     paths: &[PathBuf],
     component: &'static str,
 ) -> Result<Config, Error> {
     let mut merged = Kubeconfig::default();
     for path in paths {
-        let says_nothing = match std::fs::read(path) {
+        let is_empty = match tokio::fs::read(path).await {
             Ok(bytes) => bytes.iter().all(u8::is_ascii_whitespace),
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
-        if says_nothing {
+        if is_empty {
             continue;
         }
         let mut next = Kubeconfig::read_from(path).map_err(|source| Error::File {
             path: path.clone(),
             source,
         })?;
-        // Unset, as kubectl writes it.
+        // kubectl writes an unset context like this.
         next.current_context = next.current_context.filter(|name| !name.is_empty());
         merged = merged.merge(next)?;
     }
@@ -123,8 +123,8 @@ pub fn from_config(config: Config) -> Result<kube::Client, Error> {
     over(config, tls)
 }
 
-/// As [`from_config`], with a client certificate that is asked for at every new connection, so that
-/// it can be replaced meanwhile.
+/// Like [`from_config`], with a client certificate that can be replaced: every new connection asks
+/// for the current one.
 pub fn from_config_showing(
     config: Config,
     certificate: Arc<dyn ResolvesClientCert>,
@@ -169,7 +169,7 @@ fn over(config: Config, connector: HttpsConnector<HttpConnector>) -> Result<kube
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 
-/// A client whose requests go to `service`, e.g. an API server in this process.
+/// A client whose requests go to `service`, such as an API server in this process.
 pub fn from_service<S, B>(service: S) -> kube::Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
@@ -181,8 +181,8 @@ where
     kube::Client::new(service, "default")
 }
 
-/// Makes ring the process's TLS provider unless one is chosen already.
+/// Makes ring the process's TLS provider unless there is one already.
 pub fn install_crypto_provider() {
-    // An error only says that there is one already.
+    // The only error is that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -8,17 +8,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::WorkQueue;
 
-/// What a reconciler asks for after a success.
+/// When to reconcile a key again after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing until the key is added again.
+    /// When the key is added again.
     Done,
-    /// Look again after this time, also if nothing happens.
+    /// After this time, also without a change.
     After(Duration),
 }
 
-/// Takes keys and reconciles them until `shutdown`; then every worker finishes what it holds. A
-/// reconciler that fails (or panics) gets its key again, rate-limited.
+/// Reconciles keys of the queue until `shutdown`; then every worker finishes its current key. A key
+/// whose reconciler fails or panics is queued again, rate-limited.
 pub async fn run<Key, Error, Reconcile, Work>(
     name: &'static str,
     queue: WorkQueue<Key>,
@@ -39,7 +39,7 @@ pub async fn run<Key, Error, Reconcile, Work>(
     }
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(controller = name, %error, "a worker ended");
+            tracing::error!(controller = name, %error, "A worker of a controller ended unexpectedly");
         }
     }
 }
@@ -59,7 +59,7 @@ async fn work<Key, Error, Reconcile, Work>(
         let key = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            key = queue.take() => key,
+            key = queue.next_key() => key,
         };
         let work = async { reconcile(key.clone()).await };
         match AssertUnwindSafe(work).catch_unwind().await {
@@ -71,11 +71,11 @@ async fn work<Key, Error, Reconcile, Work>(
             }
             Ok(Err(error)) => {
                 let failures = queue.failures(&key) + 1;
-                tracing::warn!(controller = name, %key, %error, failures, "reconciling failed");
+                tracing::warn!(controller = name, %key, %error, failures, "Cannot reconcile an object; will try again");
                 queue.add_rate_limited(key.clone());
             }
             Err(_) => {
-                tracing::error!(controller = name, %key, "reconciling panicked");
+                tracing::error!(controller = name, %key, "A reconciler panicked");
                 queue.add_rate_limited(key.clone());
             }
         }

@@ -1,9 +1,9 @@
 //! Leader election by Lease: of several candidates one acts at a time.
 //!
-//! The holder renews every two seconds. Who cannot renew for ten stops acting; who sees no renewal
-//! for the fifteen that the Lease promises takes over. Clocks of other machines are never compared
-//! with ours: a candidate measures on its own clock for how long the record has not changed. A
-//! candidate that stops in order lets go, and one that comes back under its old name goes on.
+//! The holder renews every two seconds. A holder that cannot renew for ten seconds stops acting. A
+//! candidate that sees no renewal for the fifteen seconds of the Lease takes over. It measures on its
+//! own clock for how long the Lease has not changed, and never compares clocks of two machines. A
+//! holder that shuts down releases the Lease, and one that restarts under its old name keeps it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,7 +21,8 @@ use crate::{backoff::jitter, retry};
 const LEASE: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a deposed leader may take to stop; with the deadline still less than the Lease.
+/// How long a former leader may take to stop. Together with the renew deadline it is less than the
+/// duration of the Lease.
 const STOPPING: Duration = Duration::from_secs(3);
 
 /// A candidacy for one Lease.
@@ -31,42 +32,43 @@ pub struct Election {
     pub environment: Environment,
     pub namespace: String,
     pub name: String,
-    /// Who we are. It must be unique among candidates that may run at the same time, and should
-    /// stay the same when one restarts.
+    /// The identity of this candidate. It must be unique among candidates that may run at the same
+    /// time, and should stay the same when the candidate restarts.
     pub holder: String,
 }
 
-/// What a candidate saw of somebody else's Lease, and when it last changed on our clock.
+/// The Lease of another holder as this candidate last saw it, and when it last changed by the
+/// candidate's clock.
 #[derive(Default)]
-struct Observed {
+struct ObservedLease {
     record: Option<(LeaseSpec, Instant)>,
 }
 
-/// What to do about a Lease.
+/// Whether a candidate may write its identity into a Lease.
 #[derive(Debug, PartialEq)]
-enum Verdict {
-    /// It is ours, or free, or was not renewed for long enough.
-    Take,
-    /// Somebody else holds it for at least this long.
+enum LeaseDecision {
+    /// The Lease is this candidate's, or free, or has expired.
+    Acquire,
+    /// Another holder has the Lease for at least this long.
     Wait(Duration),
 }
 
 impl Election {
-    /// Leads whenever elected, until `shutdown`: `lead` is called with a token that is cancelled
-    /// when leadership ends, and must then return soon; it is dropped if it does not.
+    /// Leads whenever elected, until `shutdown`. `lead` is called with a token that is cancelled
+    /// when leadership ends. It must then return soon, or is dropped.
     pub async fn run<Lead, Work>(self, mut lead: Lead, shutdown: CancellationToken)
     where
         Lead: FnMut(CancellationToken) -> Work,
         Work: Future<Output = ()>,
     {
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
                 () = self.acquire(&mut observed) => {}
             }
-            tracing::info!(lease = self.name, holder = self.holder, "leading");
+            tracing::info!(lease = self.name, holder = self.holder, "Became the leader");
             let term = shutdown.child_token();
             let work = lead(term.clone());
             tokio::pin!(work);
@@ -74,22 +76,28 @@ impl Election {
                 biased;
                 () = &mut work => true,
                 () = shutdown.cancelled() => false,
-                () = self.keep() => false,
+                () = self.keep_renewing() => false,
             };
             term.cancel();
             if !ended && timeout(STOPPING, &mut work).await.is_err() {
-                tracing::warn!(lease = self.name, "a deposed leader did not stop in time");
+                tracing::warn!(
+                    lease = self.name,
+                    "A component did not stop in time after it lost leadership"
+                );
             }
             if ended || shutdown.is_cancelled() {
                 self.release().await;
                 return;
             }
-            tracing::warn!(lease = self.name, "no longer leading");
+            tracing::warn!(
+                lease = self.name,
+                "Lost leadership, because the Lease could not be renewed"
+            );
         }
     }
 
-    /// Returns when the Lease is ours.
-    async fn acquire(&self, observed: &mut Observed) {
+    /// Returns when this candidate has acquired the Lease.
+    async fn acquire(&self, observed: &mut ObservedLease) {
         loop {
             match self.attempt(observed).await {
                 Ok(true) => return,
@@ -100,16 +108,16 @@ impl Election {
         }
     }
 
-    /// Renews until that has failed for too long.
-    async fn keep(&self) {
+    /// Renews the Lease. Returns when that has failed for too long.
+    async fn keep_renewing(&self) {
         let mut renewed = Instant::now();
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         loop {
             tokio::time::sleep(RETRY).await;
             let left = RENEW_DEADLINE.saturating_sub(renewed.elapsed());
             match timeout(left, self.attempt(&mut observed)).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
-                // Somebody else has it: there is nothing to wait for.
+                // Another candidate has it.
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::debug!(lease = self.name, %error, "renewing"),
                 Err(_) => {}
@@ -120,8 +128,8 @@ impl Election {
         }
     }
 
-    /// One try to take or renew the Lease.
-    async fn attempt(&self, observed: &mut Observed) -> kube::Result<bool> {
+    /// Tries once to acquire or renew the Lease.
+    async fn attempt(&self, observed: &mut ObservedLease) -> kube::Result<bool> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let now = MicroTime(self.environment.now());
         let fresh = LeaseSpec {
@@ -144,7 +152,7 @@ impl Election {
             return won(leases.create(&PostParams::default(), &lease).await);
         };
         let current = lease.spec.take().unwrap_or_default();
-        if let Verdict::Wait(_) = observed.judge(&current, &self.holder) {
+        if let LeaseDecision::Wait(_) = observed.decide(&current, &self.holder) {
             return Ok(false);
         }
         lease.spec = Some(next(current, fresh));
@@ -153,7 +161,7 @@ impl Election {
             .await)
     }
 
-    /// Lets go, so that the next candidate need not wait. Best effort.
+    /// Releases the Lease, so that the next candidate does not have to wait. Best effort.
     async fn release(&self) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let release = async {
@@ -179,12 +187,12 @@ impl Election {
     }
 }
 
-impl Observed {
-    fn judge(&mut self, current: &LeaseSpec, holder: &str) -> Verdict {
+impl ObservedLease {
+    fn decide(&mut self, current: &LeaseSpec, holder: &str) -> LeaseDecision {
         let owner = current.holder_identity.as_deref().unwrap_or_default();
         if owner.is_empty() || owner == holder {
             self.record = None;
-            return Verdict::Take;
+            return LeaseDecision::Acquire;
         }
         let promised = current
             .lease_duration_seconds
@@ -199,13 +207,13 @@ impl Observed {
             }
         };
         match promised.checked_sub(since.elapsed()) {
-            Some(left) if !left.is_zero() => Verdict::Wait(left),
-            _ => Verdict::Take,
+            Some(left) if !left.is_zero() => LeaseDecision::Wait(left),
+            _ => LeaseDecision::Acquire,
         }
     }
 }
 
-/// The record that follows `current`: a renewal by the same holder, or a change of hands.
+/// The Lease after `current`: a renewal by the same holder, or a change of the holder.
 fn next(current: LeaseSpec, fresh: LeaseSpec) -> LeaseSpec {
     let same = current.holder_identity == fresh.holder_identity;
     let transitions = current.lease_transitions.unwrap_or(0);
@@ -222,7 +230,7 @@ fn next(current: LeaseSpec, fresh: LeaseSpec) -> LeaseSpec {
     }
 }
 
-/// Losing a race for the Lease is an answer, not an error.
+/// Whether the write succeeded. A lost race for the Lease is not an error.
 fn won(result: kube::Result<Lease>) -> kube::Result<bool> {
     match result {
         Ok(_) => Ok(true),
@@ -247,22 +255,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_taken_when_free_ours_or_not_renewed_as_promised() {
-        let mut observed = Observed::default();
-        assert_eq!(observed.judge(&spec("", 0), "me"), Verdict::Take);
-        assert_eq!(observed.judge(&spec("me", 0), "me"), Verdict::Take);
-        let wait = |seconds| Verdict::Wait(Duration::from_secs(seconds));
-        assert_eq!(observed.judge(&spec("you", 0), "me"), wait(15));
+    async fn a_lease_is_acquired_when_it_is_free_own_or_expired() {
+        let mut observed = ObservedLease::default();
+        assert_eq!(observed.decide(&spec("", 0), "me"), LeaseDecision::Acquire);
+        assert_eq!(
+            observed.decide(&spec("me", 0), "me"),
+            LeaseDecision::Acquire
+        );
+        let wait = |seconds| LeaseDecision::Wait(Duration::from_secs(seconds));
+        assert_eq!(observed.decide(&spec("you", 0), "me"), wait(15));
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(observed.judge(&spec("you", 0), "me"), wait(5));
-        // A renewal, whatever the other's clock says, starts the wait again.
-        assert_eq!(observed.judge(&spec("you", 1), "me"), wait(15));
+        assert_eq!(observed.decide(&spec("you", 0), "me"), wait(5));
+        // A renewal restarts the wait, whatever the holder's clock says.
+        assert_eq!(observed.decide(&spec("you", 1), "me"), wait(15));
         tokio::time::advance(Duration::from_secs(15)).await;
-        assert_eq!(observed.judge(&spec("you", 1), "me"), Verdict::Take);
+        assert_eq!(
+            observed.decide(&spec("you", 1), "me"),
+            LeaseDecision::Acquire
+        );
     }
 
     #[test]
-    fn changes_of_hands_are_counted_and_renewals_are_not() {
+    fn lease_transitions_count_changes_of_the_holder_and_not_renewals() {
         let mut first = spec("me", 0);
         first.acquire_time = Some(MicroTime(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
         let renewed = next(first.clone(), spec("me", 5));

@@ -1,7 +1,7 @@
-//! Posts core/v1 Events about objects, from the background, repeats folded into counts.
+//! Writes core/v1 Events about objects in the background. Repeated Events increase a count.
 //!
-//! Best effort like upstream's recorder: the caller never waits and never fails; a full channel or
-//! a server that stays away costs Events, nothing else.
+//! Best effort like upstream's recorder: the caller never waits and never fails. A full channel or a
+//! server that does not answer costs Events and nothing else.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -50,7 +50,7 @@ struct Observation {
     at: Timestamp,
 }
 
-/// How fast Events are written: so many a second after a burst of so many.
+/// The rate at which Events are written: a number per second after a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     pub per_second: f64,
@@ -58,7 +58,7 @@ pub struct Pace {
 }
 
 impl Recorder {
-    /// `component` is who reports, e.g. `default-scheduler`; `host` the node it runs on, if any.
+    /// `component` is the reporting component, such as `default-scheduler`; `host` is its node, if any.
     pub fn new(
         client: kube::Client,
         environment: Environment,
@@ -68,7 +68,7 @@ impl Recorder {
         Recorder::paced(client, environment, component, host, None)
     }
 
-    /// Those that come faster wait for their turn.
+    /// Events beyond that rate wait.
     pub fn paced(
         client: kube::Client,
         environment: Environment,
@@ -101,7 +101,7 @@ impl Recorder {
         self.record(reference(about), Severity::Warning, reason, message);
     }
 
-    /// For references that carry more than the object, e.g. the `fieldPath` of a container.
+    /// Like `event`, for a reference with more than the object, such as the `fieldPath` of a container.
     pub fn record(
         &self,
         about: ObjectReference,
@@ -112,7 +112,7 @@ impl Recorder {
         self.record_annotated(about, severity, reason, message, BTreeMap::new());
     }
 
-    /// With `annotations` for programs that read Events.
+    /// Like `event`, with `annotations` for programs that read Events.
     pub fn record_annotated(
         &self,
         about: ObjectReference,
@@ -135,7 +135,7 @@ impl Recorder {
     }
 }
 
-/// The reference that an Event about `object` carries.
+/// The reference to `object` in an Event.
 pub fn reference<K: Object>(object: &K) -> ObjectReference {
     ObjectReference {
         resource_version: object.meta().resource_version.clone(),
@@ -153,7 +153,7 @@ struct Reporter {
     turns: Option<Turns>,
 }
 
-/// The turns of a [`Pace`].
+/// Spaces Events according to a [`Pace`].
 struct Turns {
     pace: Pace,
     tokens: f64,
@@ -247,7 +247,7 @@ impl Reporter {
         }
     }
 
-    /// Writes until it succeeds, is refused, or has failed too often.
+    /// Repeats a write until it succeeds, is rejected, or has failed too often.
     async fn write(&mut self, write: Write) {
         let Write { event, mut repeat } = write;
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();

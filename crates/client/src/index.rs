@@ -1,19 +1,19 @@
-//! Indexes of an informer's cache: the objects by terms that are read from them, so that who looks
-//! for a few objects does not look at all of them. Kept up to date with each change.
+//! An index of objects by terms that are read from them, such as labels, so that a lookup does not
+//! visit all objects. It is updated with each change.
 //!
-//! [`Terms::All`] files an object under each of its terms, e.g. a pod under each of its labels.
-//! [`Terms::Rarest`] files it under one of several alternatives, the one with the fewest objects:
-//! a selector of two labels needs to be found by one of them only, and where ten thousand selectors
-//! share `app=web` the other label is what tells them apart.
+//! [`Terms::All`] indexes an object under each of its terms, for example a pod under each label.
+//! [`Terms::Rarest`] indexes it under one of several alternatives, the one with the fewest objects:
+//! a selector of two labels only needs to be found by one of them, and where ten thousand selectors
+//! share `app=web` the other label distinguishes them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use crate::{Object, ObjectKey, cache::Cache, informer::Running};
+use crate::ObjectKey;
 
-/// How the terms of an object are found.
+/// How to read the terms of an object.
 pub enum Terms<K> {
     /// The object is found under each of these.
     All(fn(&K) -> Vec<String>),
@@ -21,70 +21,36 @@ pub enum Terms<K> {
     Rarest(fn(&K) -> Vec<Vec<String>>),
 }
 
-/// A handle on one index of a cache. Cheap to clone.
-pub struct Index<K> {
-    pub(crate) cache: Arc<Cache<K>>,
-    pub(crate) name: &'static str,
-    pub(crate) _running: Arc<Running>,
-}
-
-impl<K> Clone for Index<K> {
-    fn clone(&self) -> Index<K> {
-        Index {
-            cache: self.cache.clone(),
-            name: self.name,
-            _running: self._running.clone(),
-        }
-    }
-}
-
-impl<K: Object> Index<K> {
-    /// The objects under `term`, ordered by namespace and name.
-    pub fn get(&self, term: &str) -> Vec<Arc<K>> {
-        self.cache.indexed(self.name, &[term.to_owned()])
-    }
-
-    /// The objects under any of `terms`, each once, ordered by namespace and name.
-    pub fn get_any(&self, terms: &[String]) -> Vec<Arc<K>> {
-        self.cache.indexed(self.name, terms)
-    }
-
-    /// How many objects are under `term`.
-    pub fn count(&self, term: &str) -> usize {
-        self.cache.indexed_count(self.name, term)
-    }
-}
-
-/// The content of one index; also for those who keep such an index of something else.
-pub struct Filing<K> {
+/// An index of the keys of objects of type `K`.
+pub struct TermIndex<K> {
     terms: Terms<K>,
     by_term: BTreeMap<String, BTreeSet<Arc<ObjectKey>>>,
-    /// The terms that each object is under; objects without terms are not here.
-    filed: BTreeMap<Arc<ObjectKey>, Vec<String>>,
+    /// The terms under which each object is indexed; objects without terms are not here.
+    indexed: BTreeMap<Arc<ObjectKey>, Vec<String>>,
 }
 
-impl<K> Filing<K> {
-    pub fn new(terms: Terms<K>) -> Filing<K> {
-        Filing {
+impl<K> TermIndex<K> {
+    pub fn new(terms: Terms<K>) -> TermIndex<K> {
+        TermIndex {
             terms,
             by_term: BTreeMap::new(),
-            filed: BTreeMap::new(),
+            indexed: BTreeMap::new(),
         }
     }
 
-    /// `old` is what was set for the key before.
+    /// Adds or replaces an object. `old` is the object that was set for the key before.
     pub fn set(&mut self, key: &Arc<ObjectKey>, old: Option<&K>, new: &K) {
         let terms = match &self.terms {
             Terms::All(terms) => {
                 let new = terms(new);
-                if self.filed.get(key).is_some_and(|filed| *filed == new) {
+                if self.indexed.get(key).is_some_and(|indexed| *indexed == new) {
                     return;
                 }
                 new
             }
             Terms::Rarest(groups) => {
                 let new = groups(new);
-                if old.is_some_and(|old| groups(old) == new) && self.filed.contains_key(key) {
+                if old.is_some_and(|old| groups(old) == new) && self.indexed.contains_key(key) {
                     return;
                 }
                 let size = |group: &Vec<String>| -> usize {
@@ -99,12 +65,12 @@ impl<K> Filing<K> {
             keys.insert(key.clone());
         }
         if !terms.is_empty() {
-            self.filed.insert(key.clone(), terms);
+            self.indexed.insert(key.clone(), terms);
         }
     }
 
     pub fn remove(&mut self, key: &Arc<ObjectKey>) {
-        for term in self.filed.remove(key).unwrap_or_default() {
+        for term in self.indexed.remove(key).unwrap_or_default() {
             if let Some(keys) = self.by_term.get_mut(&term) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -135,47 +101,47 @@ mod tests {
         Arc::new(ObjectKey::new("default", name))
     }
 
-    fn names<K>(filing: &Filing<K>, terms: &[&str]) -> Vec<String> {
+    fn names<K>(index: &TermIndex<K>, terms: &[&str]) -> Vec<String> {
         let terms: Vec<String> = terms.iter().map(|term| term.to_string()).collect();
-        let found = filing.under(&terms).into_iter();
+        let found = index.under(&terms).into_iter();
         found.map(|key| key.name.clone()).collect()
     }
 
     #[test]
-    fn an_object_is_found_under_each_term_it_has_now() {
+    fn an_object_is_found_under_each_of_its_current_terms() {
         let terms = |labels: &Labels| labels.iter().map(|label| label.to_string()).collect();
-        let mut filing: Filing<Labels> = Filing::new(Terms::All(terms));
-        filing.set(&key("a"), None, &vec!["x", "y"]);
-        filing.set(&key("b"), None, &vec!["y"]);
-        assert_eq!(names(&filing, &["y"]), ["a", "b"]);
-        assert_eq!(names(&filing, &["x", "y"]), ["a", "b"]);
-        filing.set(&key("a"), Some(&vec!["x", "y"]), &vec!["x"]);
-        assert_eq!(names(&filing, &["y"]), ["b"]);
-        assert_eq!(names(&filing, &["x"]), ["a"]);
-        filing.remove(&key("a"));
-        filing.remove(&key("b"));
-        assert!(filing.by_term.is_empty() && filing.filed.is_empty());
+        let mut index: TermIndex<Labels> = TermIndex::new(Terms::All(terms));
+        index.set(&key("a"), None, &vec!["x", "y"]);
+        index.set(&key("b"), None, &vec!["y"]);
+        assert_eq!(names(&index, &["y"]), ["a", "b"]);
+        assert_eq!(names(&index, &["x", "y"]), ["a", "b"]);
+        index.set(&key("a"), Some(&vec!["x", "y"]), &vec!["x"]);
+        assert_eq!(names(&index, &["y"]), ["b"]);
+        assert_eq!(names(&index, &["x"]), ["a"]);
+        index.remove(&key("a"));
+        index.remove(&key("b"));
+        assert!(index.by_term.is_empty() && index.indexed.is_empty());
     }
 
     #[test]
-    fn a_selector_is_filed_under_the_label_that_the_fewest_share() {
+    fn a_selector_is_indexed_under_its_rarest_label() {
         let groups = |labels: &Labels| labels.iter().map(|label| vec![label.to_string()]).collect();
-        let mut filing: Filing<Labels> = Filing::new(Terms::Rarest(groups));
+        let mut index: TermIndex<Labels> = TermIndex::new(Terms::Rarest(groups));
         for name in ["a", "b", "c", "d"] {
             let own: &'static str = name;
-            filing.set(&key(name), None, &vec!["app=web", own]);
+            index.set(&key(name), None, &vec!["app=web", own]);
         }
-        assert!(filing.count("app=web") <= 1);
-        // Whoever has both labels finds it under either.
+        assert!(index.count("app=web") <= 1);
+        // A lookup with both labels finds it.
         assert_eq!(
-            names(&filing, &["app=web", "c"])
+            names(&index, &["app=web", "c"])
                 .iter()
                 .filter(|name| *name == "c")
                 .count(),
             1
         );
-        filing.set(&key("c"), Some(&vec!["app=web", "c"]), &vec!["other"]);
-        assert_eq!(names(&filing, &["c"]), [""; 0]);
-        assert_eq!(names(&filing, &["other"]), ["c"]);
+        index.set(&key("c"), Some(&vec!["app=web", "c"]), &vec!["other"]);
+        assert_eq!(names(&index, &["c"]), [""; 0]);
+        assert_eq!(names(&index, &["other"]), ["c"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Informers: a shared, always current copy of one kind, kept by one reflector each.
+//! Informers: a shared, current copy of all objects of a kind, maintained by one reflector each.
 
 use std::{
     any::{Any, TypeId},
@@ -8,28 +8,20 @@ use std::{
 
 use environment::Environment;
 use parking_lot::Mutex;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     Object,
     cache::Cache,
-    index::{Index, Terms},
+    index::Terms,
+    lifetime::ReflectorLifetime,
     metadata::Metadata,
-    reflector::{Reflector, Source},
+    reflector::{Reflector, Scope, Source},
     subscription::Subscription,
 };
 
-/// Which objects of a kind an informer follows; all of them by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scope {
-    pub namespace: Option<String>,
-    pub field_selector: Option<String>,
-    pub label_selector: Option<String>,
-}
-
-/// The informers of one process (or one identity). Cheap to clone; the same kind and scope asked
-/// for twice share one reflector. Reflectors end when the last handle of any kind is dropped, or
-/// on [`Informers::shut_down`].
+/// The informers of one process or identity. Cheap to clone. Two informers of the same kind and
+/// scope share one reflector. Reflectors end when the last handle of any kind is dropped, or with
+/// [`Informers::shut_down`].
 #[derive(Clone)]
 pub struct Informers {
     shared: Arc<Shared>,
@@ -39,33 +31,24 @@ struct Shared {
     client: kube::Client,
     environment: Environment,
     informers: Mutex<BTreeMap<(TypeId, Scope), Arc<dyn Any + Send + Sync>>>,
-    running: Arc<Running>,
-}
-
-/// Held by every handle; its drop ends the reflectors.
-pub(crate) struct Running {
-    stop: CancellationToken,
-    _stop_on_drop: DropGuard,
+    lifetime: Arc<ReflectorLifetime>,
 }
 
 impl Informers {
-    /// Reflectors run as tasks of the current tokio runtime, begun on first use of a kind.
+    /// The reflector of a kind starts with the first use of the kind, as a task of the current tokio
+    /// runtime.
     pub fn new(client: kube::Client, environment: Environment) -> Informers {
-        let stop = CancellationToken::new();
         Informers {
             shared: Arc::new(Shared {
                 client,
                 environment,
                 informers: Mutex::new(BTreeMap::new()),
-                running: Arc::new(Running {
-                    _stop_on_drop: stop.clone().drop_guard(),
-                    stop,
-                }),
+                lifetime: Arc::new(ReflectorLifetime::new()),
             }),
         }
     }
 
-    /// Others for the same client, which know nothing yet. What they show is never older than this
+    /// New informers for the same client, with empty caches. Their objects are never older than this
     /// call: a leader must not act on what it knew before it was elected.
     pub fn anew(&self) -> Informers {
         Informers::new(self.shared.client.clone(), self.shared.environment.clone())
@@ -97,17 +80,17 @@ impl Informers {
                     Source::of::<K>(&scope),
                     cache.clone(),
                 );
-                tokio::spawn(reflector.run(shared.running.stop.clone()));
+                tokio::spawn(reflector.run(shared.lifetime.stop()));
                 cache
             })
             .clone();
         let cache = cache
             .downcast::<Cache<K>>()
-            .expect("the map's key holds the type of its value");
+            .expect("the map's key contains the type of its value");
         Informer {
             cache,
             environment: shared.environment.clone(),
-            running: shared.running.clone(),
+            lifetime: shared.lifetime.clone(),
         }
     }
 
@@ -115,7 +98,7 @@ impl Informers {
     /// that are only known at run time. Not shared: its reflector ends with its last handle.
     pub fn metadata_at(&self, path: &str) -> Informer<Metadata> {
         let shared = &self.shared;
-        let stop = shared.running.stop.child_token();
+        let lifetime = ReflectorLifetime::within(&shared.lifetime);
         let cache = Arc::new(Cache::<Metadata>::new());
         let reflector = Reflector::new(
             shared.client.clone(),
@@ -123,20 +106,17 @@ impl Informers {
             Source::metadata(path),
             cache.clone(),
         );
-        tokio::spawn(reflector.run(stop.clone()));
+        tokio::spawn(reflector.run(lifetime.stop()));
         Informer {
             cache,
             environment: shared.environment.clone(),
-            running: Arc::new(Running {
-                _stop_on_drop: stop.clone().drop_guard(),
-                stop,
-            }),
+            lifetime: Arc::new(lifetime),
         }
     }
 
-    /// Ends all reflectors; caches keep what they have.
+    /// Ends all reflectors. The caches keep their objects.
     pub fn shut_down(&self) {
-        self.shared.running.stop.cancel();
+        self.shared.lifetime.end();
     }
 }
 
@@ -144,7 +124,7 @@ impl Informers {
 pub struct Informer<K> {
     cache: Arc<Cache<K>>,
     environment: Environment,
-    running: Arc<Running>,
+    lifetime: Arc<ReflectorLifetime>,
 }
 
 impl<K> Clone for Informer<K> {
@@ -152,13 +132,13 @@ impl<K> Clone for Informer<K> {
         Informer {
             cache: self.cache.clone(),
             environment: self.environment.clone(),
-            running: self.running.clone(),
+            lifetime: self.lifetime.clone(),
         }
     }
 }
 
 impl<K: Object> Informer<K> {
-    /// Waits until a first complete list is in the cache.
+    /// Waits until the cache has received a first complete list.
     pub async fn synced(&self) {
         self.cache.synced().await;
     }
@@ -181,19 +161,19 @@ impl<K: Object> Informer<K> {
         self.cache.list_in(namespace)
     }
 
-    /// How many objects the namespace has, without looking at them.
+    /// The number of objects in the namespace, without visiting them.
     pub fn count_in(&self, namespace: &str) -> usize {
         self.cache.count_in(namespace)
     }
 
-    /// The objects by terms that are read from them; see [`Index`]. All who ask for the same name
-    /// share one index, whose terms are those of the first.
+    /// An index of the objects by terms that are read from them. Callers with the same name share one
+    /// index, whose terms are those of the first caller.
     pub fn index(&self, name: &'static str, terms: Terms<K>) -> Index<K> {
-        self.cache.keep_index(name, terms);
+        self.cache.add_index(name, terms);
         Index {
             cache: self.cache.clone(),
             name,
-            _running: self.running.clone(),
+            _lifetime: self.lifetime.clone(),
         }
     }
 
@@ -202,7 +182,41 @@ impl<K: Object> Informer<K> {
         Subscription {
             mailbox: self.cache.subscribe(self.environment.now_micros()),
             _cache: self.cache.clone(),
-            _running: self.running.clone(),
+            _lifetime: self.lifetime.clone(),
         }
+    }
+}
+
+/// A handle on one index of a cache. Cheap to clone.
+pub struct Index<K> {
+    cache: Arc<Cache<K>>,
+    name: &'static str,
+    _lifetime: Arc<ReflectorLifetime>,
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Index<K> {
+        Index {
+            cache: self.cache.clone(),
+            name: self.name,
+            _lifetime: self._lifetime.clone(),
+        }
+    }
+}
+
+impl<K: Object> Index<K> {
+    /// The objects under `term`, ordered by namespace and name.
+    pub fn get(&self, term: &str) -> Vec<Arc<K>> {
+        self.cache.indexed(self.name, &[term.to_owned()])
+    }
+
+    /// The objects under any of `terms`, each once, ordered by namespace and name.
+    pub fn get_any(&self, terms: &[String]) -> Vec<Arc<K>> {
+        self.cache.indexed(self.name, terms)
+    }
+
+    /// The number of objects under `term`.
+    pub fn count(&self, term: &str) -> usize {
+        self.cache.indexed_count(self.name, term)
     }
 }

@@ -1,7 +1,7 @@
-//! The client side of the API: connections, informers, the work queue and what controllers share.
+//! The client side of the API: connections, informers, the work queue and leader election.
 //!
-//! Nothing here knows a kind by name except the Event recorder. Everything runs deterministically
-//! on one thread under paused time: timers are tokio's, randomness and wall time are injected.
+//! Nothing here depends on a kind except the Event recorder. Everything runs deterministically on
+//! one thread under paused time: timers are tokio's, randomness and wall time are injected.
 
 pub mod connect;
 pub mod controller;
@@ -13,7 +13,10 @@ pub mod service_account;
 
 mod backoff;
 mod cache;
+mod decode;
 mod informer;
+mod lifetime;
+mod mailbox;
 mod metadata;
 mod reflector;
 mod spans;
@@ -21,15 +24,17 @@ mod subscription;
 mod transport;
 mod work_queue;
 
-pub use index::{Index, Terms};
-pub use informer::{Informer, Informers, Scope};
+pub use index::Terms;
+pub use informer::{Index, Informer, Informers};
+pub use mailbox::{Change, Delivery};
 pub use metadata::Metadata;
+pub use reflector::Scope;
 pub use spans::SpanForwarder;
-pub use subscription::{Change, Delivery, Subscription};
+pub use subscription::Subscription;
 pub use work_queue::WorkQueue;
 
-/// What an informer can hold: a typed object, or a projection that declares only the fields its
-/// consumers read and implements [`kube::Resource`].
+/// The type of an informer's objects: a typed object, or a projection that implements
+/// [`kube::Resource`] and declares only the fields that its consumers read.
 pub trait Object:
     kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + Send + Sync + 'static
 {

@@ -1,13 +1,12 @@
-//! An object of any kind, seen by its metadata alone.
+//! The metadata of an object of any kind.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-/// What `PartialObjectMetadata` carries, without its `managedFields`: they are longer than all the
-/// rest, and those who follow every object of a cluster have no use for them. Which kind it is,
-/// whoever asked for it knows.
+/// A `PartialObjectMetadata` without its `managedFields`, which are longer than everything else and
+/// which no consumer reads. The consumer knows the kind.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Metadata {
     #[serde(default, deserialize_with = "without_managed_fields")]

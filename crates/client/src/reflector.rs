@@ -1,40 +1,48 @@
-//! Keeps a cache equal to the server's state of one kind: list, then watch from there, for ever.
+//! Keeps a cache equal to the server's state of one kind: lists once, then watches for ever.
 //!
-//! 1. List in pages; replace the cache's content.
-//! 2. Watch from the list's resourceVersion; every event and bookmark moves it forward.
-//! 3. When the stream ends or breaks, watch again from where it was; when the server has forgotten
-//!    that resourceVersion (410), or refuses the watch, go to 1.
+//! 1. List in pages, and replace the cache's content.
+//! 2. Watch from the list's resource version; every event and bookmark advances it.
+//! 3. When the stream ends or breaks, watch again from the last resource version. When the server no
+//!    longer has that version (410), or rejects the watch, go to 1.
 //!
-//! Failures are repeated after a growing delay, which only a live watch sets back.
+//! After a failure the reflector waits with a growing back-off, which only a live watch resets.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use environment::Environment;
 use kube::core::Status;
-use memchr::{memchr2, memmem};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Object, Scope,
+    Object,
     backoff::{Backoff, jitter},
     cache::Cache,
+    decode::decode,
     transport::{self, Error, Form, get, lines, push_query},
 };
 
 const PAGE_SIZE: &str = "500";
 const WATCH_SECONDS: u64 = 290;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
-/// Short, so that a node is soon back after its server was away for long.
+/// Short, so that a node reconnects soon after its server was down for long.
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// A stream that outlives its own announced end by this much is a dead connection.
+/// A stream that is still open this long after its announced end is a dead connection.
 const OVERTIME: Duration = Duration::from_secs(30);
-/// A watch that lasted this long was alive even if nothing happened.
+/// A watch that lasted this long counts as alive, even without an event.
 const ALIVE_AFTER: Duration = Duration::from_secs(5);
 
-/// Where the objects come from.
+/// Which objects of a kind an informer follows; all of them by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope {
+    pub namespace: Option<String>,
+    pub field_selector: Option<String>,
+    pub label_selector: Option<String>,
+}
+
+/// The API path and selectors of a reflector's objects.
 pub(crate) struct Source {
     path: String,
     selectors: Vec<(&'static str, String)>,
@@ -86,16 +94,16 @@ pub(crate) struct Reflector<K> {
     backoff: Backoff,
 }
 
-/// How a watch came to its end.
-enum Ended {
-    /// Watch again from the current resourceVersion.
+/// How a watch ended.
+enum WatchEnd {
+    /// Watch again from the current resource version.
     Resume,
-    /// As before, after a delay.
+    /// Watch again from the current resource version after a delay.
     ResumeLater,
-    /// The resourceVersion is no longer known.
+    /// The server no longer has the resource version.
     Expired,
-    /// The server does not want this watch; see after a delay whether it still lists.
-    Refused,
+    /// The server rejects the watch. List again after a delay.
+    Rejected,
 }
 
 impl<K: Object> Reflector<K> {
@@ -134,12 +142,16 @@ impl<K: Object> Reflector<K> {
             };
             loop {
                 match self.watch(&mut version).await {
-                    Ended::Resume => {}
-                    Ended::ResumeLater => self.pause().await,
-                    // Also an expired watch waits a little: a server that expires every list it
-                    // gives must not be asked in a tight loop.
-                    Ended::Expired | Ended::Refused => {
-                        tracing::info!(path = self.source.path, version, "relisting");
+                    WatchEnd::Resume => {}
+                    WatchEnd::ResumeLater => self.pause().await,
+                    // An expired watch waits too: a server that expires every list must not be
+                    // asked in a tight loop.
+                    WatchEnd::Expired | WatchEnd::Rejected => {
+                        tracing::info!(
+                            path = self.source.path,
+                            version,
+                            "Listing again: the watch cannot continue from its resource version"
+                        );
                         self.pause().await;
                         break;
                     }
@@ -148,7 +160,7 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    /// Brings the cache to a complete list and gives its resourceVersion.
+    /// Replaces the cache's content by a complete list. Returns the list's resource version.
     async fn list(&mut self) -> Result<String, Error> {
         let mut objects = Vec::new();
         let mut token = String::new();
@@ -162,7 +174,7 @@ impl<K: Object> Reflector<K> {
                     .uri(&[("limit", PAGE_SIZE), ("continue", token)]),
             };
             let bytes = match get(&self.client, &uri, self.source.form).await {
-                // The pages took so long that their revision is gone: take all in one.
+                // The resource version expired between two pages: get the whole list at once.
                 Err(error) if paged && !token.is_empty() && error.is_expired() => {
                     objects.clear();
                     paged = false;
@@ -189,8 +201,8 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    /// Follows one watch request to its end, moving `version` along.
-    async fn watch(&mut self, version: &mut String) -> Ended {
+    /// Follows one watch request to its end, advancing `version`.
+    async fn watch(&mut self, version: &mut String) -> WatchEnd {
         let spread = Duration::from_secs(WATCH_SECONDS);
         let duration = spread + jitter(&self.environment, spread);
         let uri = self.source.uri(&[
@@ -203,13 +215,13 @@ impl<K: Object> Reflector<K> {
         let deadline = began + duration + OVERTIME;
         let mut stream =
             match timeout_at(deadline, lines(&self.client, &uri, self.source.form)).await {
-                Err(_) => return Ended::ResumeLater,
+                Err(_) => return WatchEnd::ResumeLater,
                 Ok(Err(error)) => {
                     self.report("watch", &error);
                     return match error {
-                        error if error.is_expired() => Ended::Expired,
-                        error if error.is_refusal() => Ended::Refused,
-                        _ => Ended::ResumeLater,
+                        error if error.is_expired() => WatchEnd::Expired,
+                        error if error.is_rejection() => WatchEnd::Rejected,
+                        _ => WatchEnd::ResumeLater,
                     };
                 }
                 Ok(Ok(stream)) => stream,
@@ -217,7 +229,7 @@ impl<K: Object> Reflector<K> {
         let mut alive = false;
         loop {
             let line = match timeout_at(deadline, stream.next()).await {
-                Err(_) => return Ended::ResumeLater,
+                Err(_) => return WatchEnd::ResumeLater,
                 Ok(Ok(Some(line))) => line,
                 Ok(ended) => {
                     if let Err(error) = ended {
@@ -225,9 +237,9 @@ impl<K: Object> Reflector<K> {
                     }
                     if alive || began.elapsed() >= ALIVE_AFTER {
                         self.backoff.reset();
-                        return Ended::Resume;
+                        return WatchEnd::Resume;
                     }
-                    return Ended::ResumeLater;
+                    return WatchEnd::ResumeLater;
                 }
             };
             if line.iter().all(u8::is_ascii_whitespace) {
@@ -239,16 +251,20 @@ impl<K: Object> Reflector<K> {
                     self.backoff.reset();
                 }
                 Err(Error::Api(status)) => {
-                    tracing::warn!(path = self.source.path, %status.message, "watch ended by the server");
+                    tracing::warn!(
+                        path = self.source.path,
+                        %status.message,
+                        "The server ended a watch with an error"
+                    );
                     return if transport::is_expired(&status) {
-                        Ended::Expired
+                        WatchEnd::Expired
                     } else {
-                        Ended::Refused
+                        WatchEnd::Rejected
                     };
                 }
                 Err(error) => {
                     self.report("watch", &error);
-                    return Ended::ResumeLater;
+                    return WatchEnd::ResumeLater;
                 }
             }
         }
@@ -279,7 +295,7 @@ impl<K: Object> Reflector<K> {
                     version_of(object).map_err(failed("object"))?
                 }
             },
-            // A bookmark, or a kind of event that a newer server knows.
+            // A bookmark, or an event type of a newer server.
             _ => version_of(object).map_err(failed("bookmark"))?,
         };
         if let Some(reached) = reached.filter(|reached| !reached.is_empty()) {
@@ -292,14 +308,14 @@ impl<K: Object> Reflector<K> {
         tokio::time::sleep(self.backoff.delay(&self.environment)).await;
     }
 
-    /// One object that does not decode must not keep the others away.
+    /// An object that cannot be decoded does not affect the others.
     fn skip(&self, error: &serde_json::Error) {
-        tracing::warn!(path = self.source.path, %error, "skipping an object that does not decode");
+        tracing::warn!(path = self.source.path, %error, "Skipping an object that cannot be decoded");
     }
 
     fn report(&self, verb: &str, error: &Error) {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        tracing::warn!(path = self.source.path, %error, cause, "{verb} failed");
+        let error = environment::chain(error);
+        tracing::warn!(path = self.source.path, %error, "Cannot {verb} objects; will try again");
     }
 }
 
@@ -327,82 +343,6 @@ struct ListMetadata {
     continue_token: Option<String>,
 }
 
-/// An object without its managed fields: nobody here reads them, they are a good part of an object,
-/// and a write without them leaves them as they are.
-fn decode<K: Object>(object: &str) -> Result<K, serde_json::Error> {
-    match managed_fields(object) {
-        Some(field) => {
-            serde_json::from_str(&[&object[..field.start], &object[field.end..]].concat())
-        }
-        None => serde_json::from_str(object),
-    }
-}
-
-/// Where the list `managedFields` stands in an object's metadata, with the comma that goes with it.
-fn managed_fields(object: &str) -> Option<Range<usize>> {
-    const NAME: &[u8] = br#""managedFields":["#;
-    let bytes = object.as_bytes();
-    // Inside a string the name's quotes would be escaped.
-    let mut start = memmem::find(bytes, NAME)?;
-    let is_of_metadata = depth_at(bytes, start)? == 2;
-    if !is_of_metadata {
-        return None;
-    }
-    let mut end = start + NAME.len();
-    end += closing_bracket(&bytes[end..])?;
-    if bytes.get(end) == Some(&b',') {
-        end += 1;
-    } else if bytes[start - 1] == b',' {
-        start -= 1;
-    }
-    Some(start..end)
-}
-
-/// In how many objects and lists the position lies.
-fn depth_at(bytes: &[u8], position: usize) -> Option<usize> {
-    let (mut depth, mut at) = (0_usize, 0);
-    while at < position {
-        match bytes[at] {
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.checked_sub(1)?,
-            b'"' => at += end_of_string(&bytes[at + 1..])?,
-            _ => {}
-        }
-        at += 1;
-    }
-    Some(depth)
-}
-
-/// Behind the bracket that closes the list these bytes are the content of.
-fn closing_bracket(bytes: &[u8]) -> Option<usize> {
-    let (mut depth, mut at) = (1, 0);
-    while depth > 0 {
-        match bytes.get(at)? {
-            b'[' => depth += 1,
-            b']' => depth -= 1,
-            b'"' => at += end_of_string(&bytes[at + 1..])?,
-            _ => {}
-        }
-        at += 1;
-    }
-    Some(at)
-}
-
-/// How far the closing quote is behind the opening one.
-fn end_of_string(after_quote: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += memchr2(b'"', b'\\', &after_quote[at..])?;
-        if after_quote[at] == b'"' {
-            return Some(at + 1);
-        }
-        at += 2;
-        if at > after_quote.len() {
-            return None;
-        }
-    }
-}
-
 fn version_of(object: &str) -> Result<Option<String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -411,56 +351,4 @@ fn version_of(object: &str) -> Result<Option<String>, serde_json::Error> {
     }
     let versioned: Versioned = serde_json::from_str(object)?;
     Ok(versioned.metadata.resource_version)
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-
-    use super::*;
-
-    fn check(object: &str, without: &str) {
-        let field = managed_fields(object).expect("has managed fields");
-        assert_eq!(
-            [&object[..field.start], &object[field.end..]].concat(),
-            without
-        );
-        serde_json::from_str::<serde_json::Value>(without).expect("is still JSON");
-    }
-
-    #[test]
-    fn managed_fields_are_cut_out() {
-        check(
-            r#"{"metadata":{"name":"a","managedFields":[{"manager":"x]\"[","f":{"f:a":[1,[2]]}}],"uid":"u"}}"#,
-            r#"{"metadata":{"name":"a","uid":"u"}}"#,
-        );
-        check(
-            r#"{"metadata":{"name":"a","managedFields":[]}}"#,
-            r#"{"metadata":{"name":"a"}}"#,
-        );
-        check(
-            r#"{"metadata":{"managedFields":["\\"]},"data":{}}"#,
-            r#"{"metadata":{},"data":{}}"#,
-        );
-        for untouched in [
-            r#"{"data":{"text":"\"managedFields\":[1]"}}"#,
-            r#"{"metadata":{"managedFields":null}}"#,
-            r#"{"data":{"spec":{"managedFields":[]}}}"#,
-            r#"{"metadata":{"managedFields":["#,
-            r#"{"metadata":{"managedFields":["\"#,
-        ] {
-            assert_eq!(managed_fields(untouched), None, "{untouched}");
-        }
-    }
-
-    #[test]
-    fn the_rest_of_an_object_is_kept() {
-        let object: ConfigMap = decode(
-            r#"{"metadata":{"name":"a","managedFields":[{"manager":"m"}]},"data":{"k":"v"}}"#,
-        )
-        .expect("decodes");
-        assert_eq!(object.metadata.managed_fields, None);
-        assert_eq!(object.metadata.name.as_deref(), Some("a"));
-        assert_eq!(object.data.expect("data")["k"], "v");
-    }
 }

@@ -9,8 +9,8 @@ use crate::backoff::jitter;
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `operation` again, a few times, while it fails with a conflict. The operation must read
-/// the object anew each time.
+/// Repeats `operation` a few times while it fails with a conflict. The operation must read the
+/// object again each time.
 pub async fn on_conflict<T, Operation, Attempt>(
     environment: &Environment,
     mut operation: Operation,
@@ -35,7 +35,7 @@ pub fn is_conflict(error: &kube::Error) -> bool {
     has(error, 409, "Conflict")
 }
 
-/// An object of that name is there already (409 AlreadyExists).
+/// An object of that name exists already (409 AlreadyExists).
 pub fn is_already_exists(error: &kube::Error) -> bool {
     has(error, 409, "AlreadyExists")
 }
@@ -57,7 +57,7 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     }))
 }
 
-/// Whether asking again later may succeed: the server was not reached, is overloaded or stopping.
+/// Whether a later request may succeed: the server was not reached, is overloaded or stopping.
 pub fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
@@ -66,8 +66,8 @@ pub fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
-/// Whether a write that failed so may have been done nevertheless: no answer came, or one that
-/// does not tell.
+/// Whether a write that failed with this error may have succeeded nevertheless, because there was no
+/// response or an ambiguous one.
 pub fn is_outcome_unknown(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500,
@@ -75,12 +75,12 @@ pub fn is_outcome_unknown(error: &kube::Error) -> bool {
     }
 }
 
-/// The server refuses this request for good: not valid, or not from somebody it knows.
+/// The server will always reject this request: it is invalid, or its user is unknown.
 pub fn is_refused_for_good(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 401 | 422))
 }
 
-/// The error in one sentence, with its causes, for people. kube prints whole structures.
+/// The error with its causes in one line. `kube::Error` itself prints a whole `Status`.
 pub fn sentence(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return match (status.message.as_str(), status.reason.as_str()) {
@@ -88,18 +88,7 @@ pub fn sentence(error: &kube::Error) -> String {
             (message, _) => message.to_string(),
         };
     }
-    let mut text = String::new();
-    let mut next: Option<&dyn std::error::Error> = Some(error);
-    while let Some(cause) = next {
-        let said = cause.to_string();
-        if text.is_empty() {
-            text = said;
-        } else if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        next = cause.source();
-    }
-    text
+    environment::chain(error).to_string()
 }
 
 fn has(error: &kube::Error, code: u16, reason: &str) -> bool {
@@ -129,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_in_one_sentence() {
+    fn an_error_is_printed_in_one_line_with_its_causes() {
         let mut status = kube::core::Status::failure("nodes \"n\" is forbidden", "Forbidden");
         status.code = 403;
         let error = kube::Error::Api(status.boxed());
@@ -144,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_asking_again_will_not_mend_are_told_from_others() {
+    fn permanent_rejections_are_distinguished_from_transient_errors() {
         for (code, reason, expected) in [
             (401, "Unauthorized", true),
             (422, "Invalid", true),
@@ -162,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_conflicts_are_repeated_and_not_for_ever() {
+    async fn only_conflicts_are_retried_and_only_a_few_times() {
         let conflicts = |count| (0..count).map(|_| error(409, "Conflict")).collect();
         assert_eq!(attempts(conflicts(0)).await, (1, true));
         assert_eq!(attempts(conflicts(3)).await, (4, true));

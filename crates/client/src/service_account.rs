@@ -1,9 +1,9 @@
-//! Clients that act as ServiceAccounts over the network: each asks, with the credentials it was
-//! given, for tokens of its account (TokenRequest), makes the account where it is missing, and
-//! asks anew before a token runs out or when the server no longer takes it.
+//! Clients that act as ServiceAccounts over the network. Each requests tokens of its account
+//! (TokenRequest) with the given credentials, creates a missing account, and requests a new token
+//! before the old one expires or when the server rejects it.
 //!
-//! This is how a process with one kubeconfig gives each of its parts an identity of its own, as
-//! upstream's `--use-service-account-credentials` does.
+//! A process with one kubeconfig thereby gives each of its components an identity of its own, like
+//! upstream's `--use-service-account-credentials`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,21 +26,21 @@ use tower::{BoxError, Service};
 use crate::{connect, retry};
 
 const LIFETIME_SECONDS: i64 = 3600;
-/// How long a token is used; the rest of its life is for those who are slow.
+/// How long a token is used. The rest of its lifetime is for slow requests.
 const USED_FOR: Duration = Duration::from_secs(2700);
 
-/// Makes clients for the accounts of one namespace. Clones share connections.
+/// Creates clients for the ServiceAccounts of one namespace. Clones share connections.
 #[derive(Clone)]
 pub struct ServiceAccounts {
-    /// Acts as the one who may make accounts and ask for their tokens.
+    /// The client with which accounts are created and tokens requested.
     issuer: kube::Client,
-    /// Carries no credentials; all accounts share its connections.
+    /// A client without credentials, whose connections all accounts share.
     bare: kube::Client,
     namespace: String,
 }
 
 impl ServiceAccounts {
-    /// `config` names the server and the credentials that may ask for tokens.
+    /// `config` contains the server and the credentials that may request tokens.
     pub fn new(config: Config, namespace: &str) -> Result<ServiceAccounts, connect::Error> {
         let mut bare = config.clone();
         bare.auth_info = AuthInfo::default();
@@ -51,7 +51,7 @@ impl ServiceAccounts {
         })
     }
 
-    /// A client that acts as the account `name`. Nothing is asked of the server yet.
+    /// A client that acts as the account `name`. It sends no request yet.
     pub fn client(&self, name: &str) -> kube::Client {
         connect::from_service(Transport {
             accounts: self.clone(),
@@ -60,7 +60,7 @@ impl ServiceAccounts {
         })
     }
 
-    /// A new token, for an account that is made if it is not there.
+    /// Requests a new token, and creates the account where it is missing.
     async fn issue(&self, name: &str) -> kube::Result<HeaderValue> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.issuer.clone(), &self.namespace);
         let request = TokenRequest {
@@ -116,7 +116,7 @@ struct Token {
 }
 
 impl Transport {
-    /// The token in use, or a new one. Requests that need one at the same time wait for one answer.
+    /// The current token, or a new one. Concurrent requests wait for one response.
     async fn token(&self) -> kube::Result<HeaderValue> {
         let mut token = self.token.lock().await;
         if let Some(token) = &*token
@@ -140,8 +140,8 @@ impl Transport {
             .insert(header::AUTHORIZATION, token.clone());
         let response = self.accounts.bare.send(request).await?;
         if response.status() == StatusCode::UNAUTHORIZED {
-            // The account was made anew, or the server signs with another key now. The caller
-            // tries again, as after any failure, and then with a new token.
+            // The account was recreated, or the server has another key now. The caller tries again,
+            // as after any failure, and then gets a new token.
             let mut current = self.token.lock().await;
             if current.as_ref().is_some_and(|one| one.header == token) {
                 *current = None;

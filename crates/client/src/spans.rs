@@ -1,7 +1,7 @@
 //! Forwards trace spans of a component in another process to the server, in batches.
 //!
-//! Best effort by design: a full buffer drops new spans, and a server that stays away costs spans,
-//! never memory or the component's time.
+//! Best effort by design: a full buffer drops new spans, and a server that does not answer costs
+//! spans, but neither memory nor the component's time.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -16,25 +16,25 @@ use crate::backoff::Backoff;
 
 const BUFFER: usize = 4096;
 const BATCH: usize = 256;
-/// How long a first span waits for company.
+/// How long a first span waits for others of its batch.
 const LINGER: Duration = Duration::from_millis(50);
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// A [`Sink`] that posts to `/coracle/v1/spans`.
 pub struct SpanForwarder {
-    buffer: Mutex<VecDeque<Entry>>,
+    buffer: Mutex<VecDeque<BufferedSpan>>,
     wake: Notify,
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct BufferedSpan {
     uid: String,
     span: Span,
 }
 
 impl SpanForwarder {
-    /// Begins the background task; on `shutdown` it posts what is left, once.
+    /// Starts the background task. On `shutdown` it posts the remaining spans once.
     pub fn start(
         client: kube::Client,
         environment: Environment,
@@ -48,7 +48,7 @@ impl SpanForwarder {
         forwarder
     }
 
-    fn batch(&self) -> Vec<Entry> {
+    fn batch(&self) -> Vec<BufferedSpan> {
         let mut buffer = self.buffer.lock();
         let length = buffer.len().min(BATCH);
         buffer.drain(..length).collect()
@@ -61,7 +61,7 @@ impl Sink for SpanForwarder {
         if buffer.len() >= BUFFER {
             return;
         }
-        buffer.push_back(Entry {
+        buffer.push_back(BufferedSpan {
             uid: uid.to_owned(),
             span,
         });
@@ -113,7 +113,7 @@ async fn forward(
                 if stopping {
                     return;
                 }
-                // A server that understood and refused will refuse again.
+                // A server that rejected the spans will reject them again.
                 if !crate::retry::is_transient(&error) {
                     waiting.clear();
                 }
@@ -122,8 +122,8 @@ async fn forward(
     }
 }
 
-async fn post(client: &kube::Client, entries: &[Entry]) -> kube::Result<()> {
-    let body = serde_json::to_vec(entries).map_err(kube::Error::SerdeError)?;
+async fn post(client: &kube::Client, spans: &[BufferedSpan]) -> kube::Result<()> {
+    let body = serde_json::to_vec(spans).map_err(kube::Error::SerdeError)?;
     let request = http::Request::post("/coracle/v1/spans")
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body)

@@ -1,13 +1,14 @@
-//! Raw requests of the reflector: bodies as bytes, watch streams as lines, errors as `Status`.
+//! The reflector's requests: bodies as bytes, watch streams as lines, errors as `Status`.
 //!
-//! Not a general client (that is `kube::Client`): only what list and watch need, with bounds.
+//! This is no general client (that is `kube::Client`): it has only what list and watch need, with
+//! bounds.
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, header};
 use http_body_util::{BodyExt, Limited};
 use kube::{client::Body, core::Status};
 
-/// Longer lines and error bodies than any object a store accepts are a broken peer.
+/// No object that a store accepts is longer. A longer line or error body means a broken server.
 const LONGEST_LINE: usize = 16 << 20;
 const LARGEST_LIST_PAGE: usize = 1 << 30;
 
@@ -19,11 +20,11 @@ pub(crate) enum Error {
     Request(#[source] kube::Error),
     #[error("the request could not be built")]
     Build(#[source] http::Error),
-    #[error("the body broke off")]
+    #[error("the connection broke while a response was read")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("a line exceeds {LONGEST_LINE} bytes")]
+    #[error("the server sent a line of more than {LONGEST_LINE} bytes")]
     LineTooLong,
-    #[error("the server sent what is not a {expected}")]
+    #[error("the server sent an invalid {expected}")]
     Decode {
         expected: &'static str,
         #[source]
@@ -32,13 +33,13 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The resourceVersion or continue token has been compacted away.
+    /// The server no longer has the resource version or continue token.
     pub(crate) fn is_expired(&self) -> bool {
         matches!(self, Error::Api(status) if is_expired(status))
     }
 
-    /// The server itself refuses this watch, for a reason that asking again will not mend.
-    pub(crate) fn is_refusal(&self) -> bool {
+    /// The server rejects this watch, and will reject it again.
+    pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Error::Api(status)
             if (400..500).contains(&status.code) && status.code != 429)
     }
@@ -48,7 +49,7 @@ pub(crate) fn is_expired(status: &Status) -> bool {
     status.code == 410 || status.reason == "Expired" || status.reason == "Gone"
 }
 
-/// How much of each object the server is to send.
+/// How much of each object the server sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
     Whole,
@@ -75,7 +76,7 @@ pub(crate) async fn get(client: &kube::Client, uri: &str, form: Form) -> Result<
     Ok(body.collect().await.map_err(Error::Body)?.to_bytes())
 }
 
-/// Begins a watch and gives its lines.
+/// Starts a watch and returns its lines.
 pub(crate) async fn lines(client: &kube::Client, uri: &str, form: Form) -> Result<Lines, Error> {
     Ok(Lines {
         body: open(client, uri, form.accept(true)).await?,
@@ -87,13 +88,13 @@ pub(crate) async fn lines(client: &kube::Client, uri: &str, form: Form) -> Resul
 pub(crate) struct Lines {
     body: Body,
     buffer: BytesMut,
-    /// How much of `buffer` is known to hold no newline.
+    /// The length of the part of `buffer` that contains no newline.
     searched: usize,
 }
 
 impl Lines {
-    /// The next complete line without its newline, or none when the stream has ended. An
-    /// incomplete last line is dropped: the watch resumes before it.
+    /// The next complete line without its newline, or `None` at the end of the stream. An incomplete
+    /// last line is dropped, and the watch resumes before it.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             if let Some(position) = self.buffer[self.searched..]

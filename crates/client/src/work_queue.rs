@@ -32,7 +32,7 @@ impl<Key> Clone for WorkQueue<Key> {
 
 struct Shared<Key> {
     state: Mutex<State<Key>>,
-    /// One permit is enough: a taker that leaves work behind passes it on.
+    /// One permit is enough: a worker that leaves keys in the queue wakes the next one.
     wake: Notify,
 }
 
@@ -69,7 +69,8 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
         }
     }
 
-    /// Queues a key unless it waits already. A key being worked on is queued again when done.
+    /// Queues a key unless it is queued already. A key that is being processed is queued again
+    /// afterwards.
     pub fn add(&self, key: Key) {
         let woken = self.shared.state.lock().add(key);
         if woken {
@@ -121,9 +122,9 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
         state.failures.get(key).copied().unwrap_or(0)
     }
 
-    /// The next key; waits as long as there is none. The caller must call [`WorkQueue::done`] with
-    /// it. Dropping the future loses nothing.
-    pub async fn take(&self) -> Key {
+    /// Waits for the next key. The caller must call [`WorkQueue::done`] with it. Dropping the future
+    /// loses nothing.
+    pub async fn next_key(&self) -> Key {
         loop {
             let due = {
                 let mut state = self.shared.state.lock();
@@ -199,27 +200,27 @@ mod tests {
         queue: &WorkQueue<&'static str>,
         limit: Duration,
     ) -> Option<&'static str> {
-        tokio::time::timeout(limit, queue.take()).await.ok()
+        tokio::time::timeout(limit, queue.next_key()).await.ok()
     }
 
     const SOON: Duration = Duration::from_micros(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiting_key_is_queued_once() {
+    async fn a_queued_key_is_not_queued_twice() {
         let queue = WorkQueue::new();
         queue.add("a");
         queue.add("b");
         queue.add("a");
-        assert_eq!(queue.take().await, "a");
-        assert_eq!(queue.take().await, "b");
+        assert_eq!(queue.next_key().await, "a");
+        assert_eq!(queue.next_key().await, "b");
         assert_eq!(takes_within(&queue, SOON).await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_added_while_worked_on_comes_again_when_done() {
+    async fn a_key_added_while_it_is_processed_is_queued_again_afterwards() {
         let queue = WorkQueue::new();
         queue.add("a");
-        assert_eq!(queue.take().await, "a");
+        assert_eq!(queue.next_key().await, "a");
         queue.add("a");
         queue.add("a");
         assert_eq!(takes_within(&queue, SOON).await, None);
@@ -236,19 +237,19 @@ mod tests {
         queue.add_after("a", Duration::from_secs(2));
         queue.add_after("a", Duration::from_secs(5));
         let began = Instant::now();
-        assert_eq!(queue.take().await, "a");
+        assert_eq!(queue.next_key().await, "a");
         assert_eq!(began.elapsed().as_secs(), 2);
         queue.done(&"a");
         assert_eq!(takes_within(&queue, Duration::from_secs(60)).await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shorter_delay_wakes_a_waiting_taker() {
+    async fn a_shorter_delay_wakes_a_waiting_worker() {
         let queue = WorkQueue::new();
         queue.add_after("late", Duration::from_secs(9));
         let taker = tokio::spawn({
             let queue = queue.clone();
-            async move { queue.take().await }
+            async move { queue.next_key().await }
         });
         tokio::task::yield_now().await;
         queue.add_after("early", Duration::from_secs(1));
@@ -256,12 +257,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_double_the_delay_until_forgotten() {
+    async fn each_failure_doubles_the_delay_until_the_key_is_forgotten() {
         let queue = WorkQueue::new();
         for expected in [5, 10, 20, 40] {
             let began = Instant::now();
             queue.add_rate_limited("a");
-            queue.take().await;
+            queue.next_key().await;
             queue.done(&"a");
             assert_eq!(began.elapsed().as_millis(), expected);
         }
@@ -271,11 +272,11 @@ mod tests {
             queue.add_rate_limited("a");
         }
         let began = Instant::now();
-        queue.take().await;
+        queue.next_key().await;
         assert_eq!(began.elapsed().as_millis(), 5, "the first of the delays");
         queue.done(&"a");
         queue.add_rate_limited("a");
-        queue.take().await;
+        queue.next_key().await;
         assert_eq!(began.elapsed().as_secs(), 1000, "the longest delay");
     }
 
@@ -285,7 +286,7 @@ mod tests {
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();
-                tokio::spawn(async move { queue.take().await })
+                tokio::spawn(async move { queue.next_key().await })
             })
             .collect();
         tokio::task::yield_now().await;

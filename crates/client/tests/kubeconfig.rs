@@ -111,7 +111,7 @@ async fn get(file: &tempfile::NamedTempFile) -> kube::Result<ConfigMap> {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_leads_to_its_server_and_no_other() {
+async fn a_client_trusts_only_the_certificate_authority_of_its_kubeconfig() {
     client::connect::install_crypto_provider();
     let (ours, foreign) = (Authority::new(), Authority::new());
     let port = serve(&ours).await;

@@ -70,7 +70,7 @@ impl Served {
     }
 }
 
-/// What discovery told.
+/// The result of discovery.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
     /// Every served kind in every version, the core group first.
@@ -81,7 +81,7 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// What is not known, in upstream's words.
+    /// The groups that could not be discovered, in upstream's words.
     pub fn failure(&self) -> Option<String> {
         let mut stale = self.stale.clone();
         stale.sort();
@@ -105,8 +105,7 @@ pub async fn discover(client: &kube::Client) -> Result<Discovered, Error> {
     for path in ["/api", "/apis"] {
         let request = http::Request::get(path)
             .header(ACCEPT, AGGREGATED)
-            .body(Vec::new())
-            .map_err(|error| Error::Object(error.to_string()))?;
+            .body(Vec::new())?;
         let groups: Groups = client.request(request).await?;
         groups.flatten(&mut all);
     }

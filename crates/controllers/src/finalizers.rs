@@ -58,7 +58,7 @@ mod tests {
     use k8s_openapi::api::core::v1::PersistentVolume;
 
     #[test]
-    fn what_lives_is_protected_and_what_goes_is_kept_while_used() {
+    fn objects_get_the_finalizer_and_keep_it_while_in_use() {
         let object = |finalizers: &[&str], deleting: bool| -> PersistentVolume {
             let mut object = PersistentVolume::default();
             object.metadata.finalizers = Some(finalizers.iter().map(|f| f.to_string()).collect());

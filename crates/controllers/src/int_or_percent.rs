@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_round_as_asked_and_numbers_stand_for_themselves() {
+    fn percentages_are_rounded_as_asked_and_numbers_are_kept() {
         let share = |text: &str, total, rounding| {
             resolve(&IntOrString::String(text.to_owned()), total, rounding)
         };

@@ -61,7 +61,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
 
-/// What the controllers share.
+/// The configuration that all controllers share.
 #[derive(Clone)]
 pub struct Config {
     /// Acts as the controller it was handed to; see [`Config::acting_as`].
@@ -73,7 +73,7 @@ pub struct Config {
     pub recorder: Recorder,
     /// Published to every namespace, so that pods can verify the API server.
     pub root_ca_pem: String,
-    /// Under which name this set stands for election; without one it just runs.
+    /// The identity of this process in the leader election; without one there is no election.
     pub candidate: Option<String>,
     /// Signs certificates for kubelets and clients; without it requests stay unsigned.
     pub authority: Option<Authority>,
@@ -214,9 +214,23 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
 /// Why a reconcile did not finish; its key is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Shown as the server said it: conditions and Events carry these words.
-    #[error("{}", meta::message(.0))]
-    Api(#[from] kube::Error),
+    /// Its message is the server's own, because conditions and Events repeat it. `kube::Error` is
+    /// no source here: it would print the whole `Status` once more.
+    #[error("{}", client::retry::sentence(.0))]
+    Api(kube::Error),
+    #[error("the request could not be built")]
+    Request(#[from] http::Error),
+    #[error("the object could not be converted")]
+    Convert(#[from] serde_json::Error),
+    #[error("error auto signing csr")]
+    Sign(#[from] certificates::SigningError),
+    /// Something about the object that is reconciled.
     #[error("{0}")]
     Object(String),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Error {
+        Error::Api(error)
+    }
 }

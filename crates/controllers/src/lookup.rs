@@ -111,7 +111,7 @@ pub fn terms_of_labels(meta: &ObjectMeta) -> Vec<String> {
     terms
 }
 
-/// What selects pods by their labels.
+/// A kind that selects pods by their labels.
 pub trait Selects: Object {
     /// None if it selects nothing; an empty selector selects everything in its namespace.
     fn selects(&self) -> Option<LabelSelector>;
@@ -198,7 +198,7 @@ impl<K: Object> Controlled<K> {
         self.by_controller.get(uid)
     }
 
-    /// The objects that `owner` controls, and those that nobody controls and its selector matches.
+    /// The objects that `owner` controls, and those without a controller that its selector matches.
     pub fn claimable(&self, owner: &ObjectMeta, selector: &LabelSelector) -> Vec<Arc<K>> {
         let mut found = self.by(owner.uid.as_deref().unwrap_or_default());
         if *selector == LabelSelector::default() {
@@ -268,7 +268,8 @@ pub fn namespace_of(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
 
-/// No key of a label is empty, so this stands for objects that are found whatever the labels.
+/// The term of a key; with an empty key, which no label has, that of selectors without
+/// requirements.
 fn key_term(namespace: &str, key: &str) -> String {
     format!("{namespace}\n{key}")
 }

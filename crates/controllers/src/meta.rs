@@ -75,11 +75,3 @@ pub fn created(meta: &ObjectMeta) -> i64 {
     let created = meta.creation_timestamp.as_ref();
     created.map_or(0, |time| time.0.as_second())
 }
-
-/// What the server said, without the client's framing.
-pub fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}

@@ -1,4 +1,4 @@
-//! What pods are to the Services that select them: which are endpoints, with which addresses and
+//! Pods as endpoints of the Services that select them: which of them are, with which addresses and
 //! port numbers. Used by the controllers of Endpoints and of EndpointSlices.
 
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! What all controllers share: changes of informers feed a work queue, workers reconcile its keys.
+//! The loop of every controller: changes of informers feed a work queue, workers reconcile its
+//! keys.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub async fn run<Feeds, Work>(
                 Err(Error::Api(error)) if retry::is_conflict(&error) => {
                     Ok(Outcome::After(AFTER_CONFLICT))
                 }
-                result => result,
+                // The queue logs it, with its causes.
+                result => result.map_err(|error| environment::chain(&error).to_string()),
             }
         }
     };
@@ -71,7 +73,7 @@ pub fn enqueue<K: Object>(
     }
 }
 
-/// The owners that might adopt an object nobody controls: those whose selector matches it.
+/// The owners that might adopt an object without a controller: those whose selector matches it.
 pub fn possible_owners<Owner: Selects, K: Object>(
     owners: &Selecting<Owner>,
     object: &K,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How soon a cache that was behind is looked at again.
 pub const CATCH_UP: Duration = Duration::from_millis(10);
 
-/// What is not there at all after this has been deleted meanwhile.
+/// An object that is not in the cache after this time has been deleted meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// By the key that was reconciled: each object written for it, and the version it then had.

@@ -1,6 +1,6 @@
-//! The locked registry of what the clusters of this machine share: address ranges, ports and
-//! sysctls. The first cluster gets upstream's defaults unless the machine's own networks are in the
-//! way, later ones the next free places.
+//! The locked registry of the address ranges, ports and sysctls that the clusters of this machine
+//! use. The first cluster gets upstream's defaults unless they conflict with the machine's own
+//! networks; later clusters get the next free ranges and ports.
 
 mod ranges;
 
@@ -32,10 +32,10 @@ struct Claim {
     service_range: String,
     api_port: u16,
     kubelet_port: u16,
-    /// The store it shares with other servers of the same cluster.
+    /// The store that it shares with other servers of the same cluster.
     #[serde(default)]
     store: Option<String>,
-    /// The server runs elsewhere, perhaps as another claim of this machine.
+    /// This is a node that joined a server on another machine, or another claim of this machine.
     #[serde(default)]
     joined: bool,
 }
@@ -46,7 +46,7 @@ impl Claim {
         store.is_some() && self.store.as_deref() == store
     }
 
-    /// The ranges it has, as far as they are known.
+    /// Its address ranges.
     fn occupied(&self) -> impl Iterator<Item = Occupied> {
         let ranges = [
             (Purpose::Pods, &self.pod_range),
@@ -60,14 +60,14 @@ impl Claim {
     }
 }
 
-/// A sysctl some cluster needed: what it was before, and who still needs it.
+/// A sysctl that clusters need: its original value, and the clusters that still need it.
 #[derive(Serialize, Deserialize)]
 struct SharedSysctl {
     original: String,
     holders: BTreeSet<String>,
 }
 
-/// What a user asked for; the rest is chosen.
+/// The user's choices. Everything else is chosen automatically.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub api_port: Option<u16>,
@@ -75,13 +75,13 @@ pub struct Wishes {
     pub service_range: Option<String>,
     pub node_address: Option<IpAddr>,
     pub runtime_endpoint: Option<PathBuf>,
-    /// The store that is shared with other servers; ranges are then theirs too.
+    /// The store that is shared with other servers, which then share the ranges.
     pub store: Option<String>,
 }
 
-/// The registry, held under its lock.
+/// The registry while it is locked.
 pub struct Claims {
-    /// Where it lies, beside the run directories of the clusters.
+    /// Its directory, which also contains the run directories of the clusters.
     root: PathBuf,
     file: File,
     registry: Registry,
@@ -120,7 +120,7 @@ impl Claims {
         })
     }
 
-    /// Chooses ranges and ports for a new cluster and claims them. Also returns what is to be told
+    /// Chooses ranges and ports for a new cluster and claims them. Also returns sentences for the user
     /// about the choice. `host` are the machine's own networks.
     pub fn choose(
         &mut self,
@@ -133,7 +133,7 @@ impl Claims {
         self.forget_vanished();
         let others: Vec<&Claim> = self.registry.clusters.values().collect();
         let by_host: Vec<Occupied> = Occupied::by_host(host).collect();
-        // Servers on one store may be told to share ranges, but get different ones by themselves.
+        // Servers with a shared store get different ranges, unless the user chooses the same.
         let occupied = |wish: &Option<String>| {
             let claims = others
                 .iter()
@@ -185,8 +185,8 @@ impl Claims {
         Ok((settings, notes))
     }
 
-    /// Claims what an existing data directory already uses; refuses what another cluster holds.
-    /// Servers on one `store` are one cluster and share its ranges.
+    /// Claims the ranges and ports of an existing data directory. Rejects those of another cluster.
+    /// Servers with the same `store` are one cluster and share its ranges.
     pub fn claim(
         &mut self,
         settings: &Settings,
@@ -199,7 +199,7 @@ impl Claims {
                 continue;
             }
             let related = other.shares(store);
-            // A node that joined may well belong to this very cluster.
+            // A node that joined may belong to this cluster.
             let ranges_are_shared = related || other.joined;
             let occupied: Vec<Occupied> = match ranges_are_shared {
                 true => Vec::new(),
@@ -220,7 +220,8 @@ impl Claims {
                 continue;
             };
             bail!(
-                "{clash} is in use by the cluster in {}",
+                "{clash} is in use by the cluster in {}: delete one of the two clusters with `coracle \
+                 down --delete`",
                 other.data_dir.display()
             );
         }
@@ -239,7 +240,7 @@ impl Claims {
         self.save()
     }
 
-    /// Claims what an existing data directory uses, unless its server has done so already.
+    /// Claims the ranges and ports of an existing data directory, unless its server has done so.
     pub fn claim_beside_server(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
         match self.registry.clusters.contains_key(&settings.cluster_id) {
             true => Ok(()),
@@ -247,8 +248,8 @@ impl Claims {
         }
     }
 
-    /// Registers a node of a cluster whose server runs elsewhere. Its ranges were chosen there; new
-    /// clusters of this machine keep clear of them.
+    /// Claims the ranges of a node whose server is on another machine, so that new clusters of this
+    /// machine choose others.
     pub fn claim_joined(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
         self.forget_vanished();
         self.registry.clusters.insert(
@@ -266,8 +267,8 @@ impl Claims {
         self.save()
     }
 
-    /// Sets a shared sysctl, remembering what it was and that `cluster_id` needs it.
-    pub fn hold_sysctl(&mut self, cluster_id: &str, name: &str, value: &str) -> Result<()> {
+    /// Sets a shared sysctl, and records its original value and that `cluster_id` needs it.
+    pub fn set_sysctl(&mut self, cluster_id: &str, name: &str, value: &str) -> Result<()> {
         let path = sysctl_path(name);
         let original = fs::read_to_string(&path)
             .with_context(|| format!("reading sysctl {name}"))?
@@ -282,7 +283,7 @@ impl Claims {
             })
             .holders
             .insert(cluster_id.to_string());
-        // Remembered before it is changed, so that it can be restored whatever happens in between.
+        // Recorded before the change, so that it can be restored after a crash in between.
         self.save()?;
         if original != value {
             fs::write(&path, value).with_context(|| format!("setting sysctl {name}={value}"))?;
@@ -290,7 +291,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives up everything `cluster_id` holds; a sysctl that nobody needs any more is restored.
+    /// Releases everything that `cluster_id` has claimed. A sysctl that no cluster needs is restored.
     pub fn release(&mut self, cluster_id: &str) -> Result<()> {
         self.registry.clusters.remove(cluster_id);
         self.forget_vanished();
@@ -309,9 +310,9 @@ impl Claims {
         self.save()
     }
 
-    /// Drops claims whose data directory was removed by hand, and what they held: the last
-    /// cluster to go restores the sysctls. Run directories without a claim go where they are empty:
-    /// in others something of a cluster may still run.
+    /// Releases claims whose data directory was removed by hand; the last cluster restores the
+    /// sysctls. Empty run directories without a claim are removed. In others, processes of a cluster
+    /// may still run.
     fn forget_vanished(&mut self) {
         let clusters = &mut self.registry.clusters;
         clusters.retain(|_, claim| claim.data_dir.exists());
@@ -354,20 +355,20 @@ fn free_port(start: u16, taken: &BTreeSet<u16>) -> Result<u16> {
     (start..start + 200)
         .filter(|port| !taken.contains(port))
         .find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok())
-        .with_context(|| format!("no free port from {start} on"))
+        .with_context(|| format!("no free port between {start} and {}", start + 199))
 }
 
 fn ephemeral_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// A range as it is kept: without host bits. What is no range stays as it is.
+/// A range without host bits, as the registry contains it. A text that is no range is unchanged.
 pub fn canonical(range: &str) -> String {
     let parsed = range.parse::<IpRange>();
     parsed.map_or_else(|_| range.to_owned(), |range| range.to_string())
 }
 
-/// The networks of this machine that the ranges of `settings` overlap, as sentences.
+/// The conflicts of the ranges of `settings` with the networks of this machine, as sentences.
 pub fn host_conflicts(settings: &Settings) -> Result<Vec<String>> {
     let host = host_networks()?;
     let ranges = [
@@ -384,8 +385,8 @@ pub fn host_conflicts(settings: &Settings) -> Result<Vec<String>> {
     Ok(conflicts)
 }
 
-/// A node does not join a cluster whose ranges this machine uses for something else.
-pub fn refuse_host_conflicts(settings: &Settings) -> Result<()> {
+/// Rejects a cluster whose ranges conflict with the networks of this machine.
+pub fn reject_host_conflicts(settings: &Settings) -> Result<()> {
     match host_conflicts(settings)?.as_slice() {
         [] => Ok(()),
         conflicts => bail!(
@@ -512,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn new_clusters_keep_clear_of_what_a_joined_node_uses() {
+    fn new_clusters_avoid_the_ranges_of_a_joined_node() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_path_buf();
         let data_dir = |id: &str| {

@@ -1,9 +1,9 @@
-//! `coracle scheduler` and `coracle controllers`: these parts alone, against any Kubernetes API
-//! server that a kubeconfig leads to, ours or upstream's. The server has the same parts inside.
+//! `coracle scheduler` and `coracle controllers`: these components alone, for the API server of a
+//! kubeconfig, Coracle's or upstream's. `coracle server` has the same components inside.
 //!
-//! The scheduler acts as whoever the kubeconfig says. The controllers read as that user, and act
-//! each as the ServiceAccount in `kube-system` that upstream gives it, with tokens that they ask
-//! for; the kubeconfig's user therefore needs what `system:kube-controller-manager` may do.
+//! The scheduler acts as the kubeconfig's user. The controllers read as that user, and each writes
+//! as the ServiceAccount in `kube-system` that upstream gives it, with a token that it requests. The
+//! kubeconfig's user therefore needs the permissions of `system:kube-controller-manager`.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -19,7 +19,10 @@ use environment::Environment;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
 
-use crate::server;
+use crate::flags;
+use crate::host;
+use crate::pki;
+use crate::process;
 
 #[derive(Args)]
 pub struct SchedulerArguments {
@@ -31,39 +34,39 @@ pub struct SchedulerArguments {
 pub struct ControllersArguments {
     #[command(flatten)]
     component: ComponentArguments,
-    /// Authority to publish to every namespace [default: the kubeconfig's]
+    /// Certificate authority to publish in every namespace as ConfigMap kube-root-ca.crt [default: that of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     root_ca: Option<PathBuf>,
-    /// Certificate to sign requests with; without it they stay unsigned
+    /// Certificate with which approved CertificateSigningRequests are signed [default: they are not signed]
     #[arg(long, value_name = "FILE", requires = "signing_key")]
     signing_certificate: Option<PathBuf>,
-    /// Key of that certificate
+    /// Private key of --signing-certificate
     #[arg(long, value_name = "FILE", requires = "signing_certificate")]
     signing_key: Option<PathBuf>,
-    /// Key to sign the tokens in Secrets with (PKCS#8, ECDSA P-256); without it they stay empty
+    /// Private key (PKCS#8, ECDSA P-256) that signs the tokens in ServiceAccount token Secrets [default: these Secrets get no token]
     #[arg(long, value_name = "FILE")]
     service_account_key: Option<PathBuf>,
-    /// Range to give nodes their pod ranges from [default: nodes bring their own]
-    #[arg(long, value_name = "CIDR", value_parser = crate::flags::pod_range)]
+    /// Address range from which nodes get their pod CIDRs [default: no pod CIDRs are assigned]
+    #[arg(long, value_name = "CIDR", value_parser = flags::pod_range)]
     pod_range: Option<String>,
-    /// Controllers to leave out, e.g. local-path,node-ipam
+    /// Controllers that should not run, such as local-path,node-ipam
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = controllers::NAMES.to_vec())]
     without: Vec<String>,
 }
 
-/// What both have.
+/// The flags that both commands have.
 #[derive(Args)]
 struct ComponentArguments {
-    /// The API server, and who to be
+    /// Kubeconfig with the API server's address and the component's user
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Run without asking whether another one leads
+    /// Run without leader election
     #[arg(long)]
     no_election: bool,
-    /// Log filter, e.g. info or debug
-    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = crate::flags::log_filter)]
+    /// Log filter, such as info, debug or scheduler=debug,info
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = flags::log_filter)]
     log: String,
-    /// Write logs as JSON lines
+    /// Write log lines as JSON
     #[arg(long)]
     log_json: bool,
 }
@@ -127,7 +130,7 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
             root_ca_pem,
             authority,
             token_signer: match &arguments.service_account_key {
-                Some(file) => Some(token_signer(&read(file)?)?),
+                Some(file) => Some(pki::token_signer(&read(file)?)?),
                 None => None,
             },
             namespace_grace: controllers::NAMESPACE_GRACE,
@@ -141,7 +144,7 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
 }
 
 impl ComponentArguments {
-    /// Runs `work` until it ends or a signal comes.
+    /// Runs `work` until it ends, or until SIGTERM or SIGINT stops it.
     fn run<Work>(
         &self,
         work: impl FnOnce(Environment, CancellationToken) -> Work,
@@ -149,48 +152,35 @@ impl ComponentArguments {
     where
         Work: Future<Output = Result<()>>,
     {
-        server::start_logging(&self.log, self.log_json)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
-        let result = runtime.block_on(async {
+        process::start_logging(&self.log, self.log_json)?;
+        process::run_on_all_cores(async {
             let shutdown = CancellationToken::new();
             let work = work(Environment::system(), shutdown.clone());
             tokio::pin!(work);
             tokio::select! {
                 result = &mut work => return result,
-                signal = server::wait_for_shutdown(&shutdown) => signal?,
+                signal = process::wait_for_shutdown(&shutdown) => signal?,
             }
             shutdown.cancel();
             work.await
-        });
-        runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-        result.map(|()| ExitCode::SUCCESS)
+        })
     }
 
-    /// The name to stand for election under: no other process has it.
+    /// The name under which this process takes part in leader elections; no other process has it.
     fn candidate(&self, environment: &Environment) -> Result<Option<String>> {
         if self.no_election {
             return Ok(None);
         }
-        let host = server::host_name()?;
+        let host = host::host_name()?;
         Ok(Some(format!("{host}_{}", environment.uuid())))
     }
 }
 
-/// Signs tokens for Secrets as the API server with this key believes them.
-pub fn token_signer(key_pem: &str) -> Result<controllers::TokenSigner> {
-    let signer = apiserver::TokenSigner::from_pem(key_pem)?;
-    Ok(controllers::TokenSigner::new(move |claims| {
-        signer.sign(claims)
-    }))
-}
-
 fn read(file: &PathBuf) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| file.display().to_string())
+    std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
-/// The authorities by which a kubeconfig's server is known, as PEM.
+/// The certificate authorities of a kubeconfig, as PEM.
 fn authorities(config: &kube::Config) -> String {
     let mut pem = String::new();
     for certificate in config.root_cert.iter().flatten() {

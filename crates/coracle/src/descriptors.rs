@@ -1,5 +1,5 @@
-//! The limit on open files: ours is raised to what is allowed at most; containers keep the one this
-//! program was started with.
+//! The limit on open files: the server raises its own to the hard limit; containers get the limit
+//! with which the server was started.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use tracing::warn;
 
-/// The soft limit this process was started with, once it has been raised.
+/// The soft limit with which this process was started, once it has been raised.
 static STARTED_WITH: OnceLock<u64> = OnceLock::new();
 
 /// Raises the soft limit to the hard limit.
@@ -16,11 +16,13 @@ pub fn raise() {
         Ok(soft) => {
             let _ = STARTED_WITH.set(soft);
         }
-        Err(error) => warn!("the limit on open files stays as it is: {error}"),
+        Err(error) => {
+            warn!("Cannot raise the limit on open files, which may limit connections: {error}")
+        }
     }
 }
 
-/// Starts shims of `program`. They, and the containers they start, get the soft limit back.
+/// The command that starts a shim of `program`. Shims and their containers get the original limit.
 pub fn shim_command(program: &Path) -> Vec<OsString> {
     let mut command = vec![program.into(), "shim".into()];
     if let Some(soft) = STARTED_WITH.get() {

@@ -1,5 +1,5 @@
-//! A first start that fails leaves nothing behind: what was there before it is remembered, and
-//! everything else is removed again.
+//! A first start that fails leaves nothing behind: everything that it created is removed again, and
+//! what was there before stays.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::down;
 use crate::layout::Layout;
+use crate::removal;
 
 /// The directories that do not exist yet on the way to a data directory, the deepest first.
 pub fn missing_directories(data_dir: &Path) -> Result<Vec<PathBuf>> {
@@ -22,16 +22,16 @@ pub fn missing_directories(data_dir: &Path) -> Result<Vec<PathBuf>> {
 /// A data directory as it was before its first start.
 pub struct FirstStart {
     layout: Layout,
-    /// Directories that were made for it, the deepest first.
-    made: Vec<PathBuf>,
-    /// What else lay in it: imported images, configuration files.
+    /// Directories that were created for it, the deepest first.
+    created: Vec<PathBuf>,
+    /// Names of what was in it before: imported images, configuration files.
     kept: BTreeSet<OsString>,
 }
 
 impl FirstStart {
-    /// `None` where there is a cluster already. The directory must be locked: what another
-    /// process makes meanwhile is not ours to remove.
-    pub fn of(layout: &Layout, made: Vec<PathBuf>) -> Result<Option<FirstStart>> {
+    /// `None` where there is a cluster already. The directory must be locked, so that nothing that
+    /// another process creates is removed.
+    pub fn of(layout: &Layout, created: Vec<PathBuf>) -> Result<Option<FirstStart>> {
         if layout.settings()?.is_some() {
             return Ok(None);
         }
@@ -44,32 +44,36 @@ impl FirstStart {
         }
         Ok(Some(FirstStart {
             layout: layout.clone(),
-            made,
+            created,
             kept,
         }))
     }
 
-    /// Removes everything that was made since. Nothing of the cluster may run any more.
-    pub fn take_back(self) -> Result<()> {
+    /// Removes everything that was created since. All processes of the cluster must have ended.
+    pub fn undo(self) -> Result<()> {
         if let Some(settings) = self.layout.settings()? {
-            down::remove_from_machine(&self.layout, &settings)?;
+            removal::from_machine(&self.layout, &settings)?;
         }
-        down::remove_data(&self.layout, &self.kept)?;
-        for directory in self.made {
-            // Fails where something lies in it that is not ours.
+        removal::data(&self.layout, &self.kept)?;
+        for directory in self.created {
+            // This fails where the directory holds something else. It stays.
             let _ = fs::remove_dir(directory);
         }
         Ok(())
     }
 }
 
-/// The result of a start; where it is a failure of the first, all of it is taken back.
-pub fn settle<T>(first: Option<FirstStart>, result: Result<T>) -> Result<T> {
+/// Passes on the result of a start, and undoes a first start that failed.
+pub fn undo_failed<T>(first: Option<FirstStart>, result: Result<T>) -> Result<T> {
     if let (Some(first), Err(_)) = (first, &result)
-        && let Err(problem) = first.take_back()
+        && let Err(problem) = first.undo()
     {
         return result.with_context(|| {
-            format!("the start failed, and not all that it made could be removed ({problem:#})")
+            format!(
+                "the start failed, and not everything that it created could be removed \
+                 ({}); `coracle down --delete` tries again",
+                environment::chain(problem.as_ref())
+            )
         });
     }
     result
@@ -80,16 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_before_a_failed_first_start_stays_and_nothing_else() {
+    fn a_failed_first_start_removes_what_it_created_and_keeps_what_was_there_before() {
         let directory = tempfile::tempdir().unwrap();
         let fresh = directory.path().join("a/b");
-        let made = missing_directories(&fresh).unwrap();
-        assert_eq!(made, [fresh.clone(), directory.path().join("a")]);
+        let created = missing_directories(&fresh).unwrap();
+        assert_eq!(created, [fresh.clone(), directory.path().join("a")]);
         let layout = Layout::create(&fresh).unwrap();
-        let first = FirstStart::of(&layout, made).unwrap();
+        let first = FirstStart::of(&layout, created).unwrap();
         fs::create_dir(layout.pki()).unwrap();
         fs::write(layout.server_log(), "text").unwrap();
-        assert!(settle(first, Err::<(), _>(anyhow::anyhow!("no"))).is_err());
+        assert!(undo_failed(first, Err::<(), _>(anyhow::anyhow!("no"))).is_err());
         assert!(!directory.path().join("a").exists());
 
         let layout = Layout::create(&fresh).unwrap();
@@ -97,13 +101,13 @@ mod tests {
         fs::write(fresh.join("kubelet.yaml"), "text").unwrap();
         let first = FirstStart::of(&layout, Vec::new()).unwrap();
         fs::create_dir(layout.pki()).unwrap();
-        assert!(settle(first, Err::<(), _>(anyhow::anyhow!("no"))).is_err());
+        assert!(undo_failed(first, Err::<(), _>(anyhow::anyhow!("no"))).is_err());
         assert!(layout.runtime().exists() && fresh.join("kubelet.yaml").exists());
         assert!(!layout.pki().exists());
 
         let first = FirstStart::of(&layout, Vec::new()).unwrap();
         fs::create_dir(layout.pki()).unwrap();
-        settle(first, Ok(())).unwrap();
+        undo_failed(first, Ok(())).unwrap();
         assert!(layout.pki().exists());
     }
 }

@@ -1,44 +1,58 @@
-//! Parsers of flag values. What cannot be right is refused here, while flags are read, before
-//! anything is written.
+//! Parsers of flag values: a wrong value is rejected while the flags are parsed, before anything is
+//! changed. Also rejects flags that contradict an existing data directory.
 
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use ipnet::Ipv4Net;
 
-/// Pods of one node share a /24, and the smallest range still holds a gateway and some pods.
+use crate::layout::Settings;
+
+/// A flag has a value that it cannot have. The message says what is expected.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidValue(String);
+
+pub fn invalid(message: &str) -> InvalidValue {
+    InvalidValue(message.to_string())
+}
+
+/// A node's pod CIDR is a /24. The smallest range still has a gateway and some pods.
 const POD_PREFIXES: std::ops::RangeInclusive<u8> = 8..=29;
-/// The largest is upstream's; the smallest still has the tenth address, which is the resolver's.
+/// The largest is upstream's. The smallest still has the tenth address, which is that of DNS.
 const SERVICE_PREFIXES: std::ops::RangeInclusive<u8> = 12..=28;
 /// A node's name is also the value of its label `kubernetes.io/hostname`.
 const LONGEST_NODE_NAME: usize = 63;
 
 /// The name of a Node.
-pub fn node_name(text: &str) -> Result<String, String> {
+pub fn node_name(text: &str) -> Result<String, InvalidValue> {
     if text.len() > LONGEST_NODE_NAME {
-        return Err(format!(
+        return Err(InvalidValue(format!(
             "a node name must be no more than {LONGEST_NODE_NAME} characters"
-        ));
+        )));
     }
     match api::metadata::names::dns_subdomain(text).into_iter().next() {
-        Some(problem) => Err(problem),
+        Some(problem) => Err(InvalidValue(problem)),
         None => Ok(text.to_string()),
     }
 }
 
-pub fn pod_range(text: &str) -> Result<String, String> {
+pub fn pod_range(text: &str) -> Result<String, InvalidValue> {
     range(text, POD_PREFIXES)
 }
 
-pub fn service_range(text: &str) -> Result<String, String> {
+pub fn service_range(text: &str) -> Result<String, InvalidValue> {
     range(text, SERVICE_PREFIXES)
 }
 
 /// An address at which other machines reach this one.
-pub fn node_address(text: &str) -> Result<IpAddr, String> {
+pub fn node_address(text: &str) -> Result<IpAddr, InvalidValue> {
     let address: IpAddr = text
         .parse()
-        .map_err(|_| "expected an IP address, such as 192.0.2.10".to_string())?;
+        .map_err(|_| invalid("expected an IP address, such as 192.0.2.10"))?;
     let kind = if address.is_loopback() {
         "loopback"
     } else if address.is_multicast() {
@@ -48,24 +62,77 @@ pub fn node_address(text: &str) -> Result<IpAddr, String> {
     } else {
         return Ok(address);
     };
-    Err(format!("a node's address cannot be a {kind} address"))
+    Err(InvalidValue(format!(
+        "a node's address cannot be a {kind} address"
+    )))
 }
 
-/// A filter of log lines.
-pub fn log_filter(text: &str) -> Result<String, String> {
-    match tracing_subscriber::EnvFilter::try_new(text) {
-        Ok(_) => Ok(text.to_string()),
-        Err(problem) => Err(format!(
-            "expected a level or a list of targets with levels, such as info or \
-             kubelet=debug,info: {problem}"
+/// The path in `unix:///path` or `/path`.
+pub fn socket_path(text: &str) -> Result<PathBuf, InvalidValue> {
+    let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(invalid(
+            "expected the path of a socket, such as unix:///run/cri.sock",
         )),
     }
 }
 
-/// A duration as Go reads it (`1h30m`, `1.5s`, `500ms`, `-1s`), or a number of seconds. `None` is a
-/// negative one.
-pub fn signed_duration(text: &str) -> Result<Option<Duration>, String> {
-    let wrong = || format!("\"{text}\" is not a duration such as 90s, 5m or 1h30m");
+/// Rejects a flag whose value differs from the one the data directory was created with.
+pub fn reject_change<T: Display + PartialEq>(
+    flag: &str,
+    given: Option<T>,
+    stored: Option<T>,
+) -> Result<()> {
+    if given.is_none() || given == stored {
+        return Ok(());
+    }
+    match stored {
+        Some(stored) => {
+            bail!("{flag} cannot be changed: this data directory was created with {stored}")
+        }
+        None => bail!("{flag} cannot be changed: this data directory was created without it"),
+    }
+}
+
+/// Rejects flags that would change the identity of the node in a data directory.
+pub fn reject_node_change(
+    settings: &Settings,
+    name: Option<&str>,
+    address: Option<IpAddr>,
+    runtime_endpoint: Option<&Path>,
+) -> Result<()> {
+    reject_change("--node-name", name, Some(settings.node_name.as_str()))?;
+    reject_change("--node-ip", address, settings.node_address)?;
+    reject_change(
+        "--container-runtime-endpoint",
+        runtime_endpoint.map(|socket| socket.display().to_string()),
+        settings
+            .runtime_endpoint
+            .as_ref()
+            .map(|socket| socket.display().to_string()),
+    )
+}
+
+/// A filter of log lines.
+pub fn log_filter(text: &str) -> Result<String, InvalidValue> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_string()),
+        Err(problem) => Err(InvalidValue(format!(
+            "expected a level or a list of targets with levels, such as info or \
+             kubelet=debug,info: {problem}"
+        ))),
+    }
+}
+
+/// A duration as Go parses it (`1h30m`, `1.5s`, `500ms`, `-1s`), or a number of seconds. `None` means
+/// a negative duration.
+pub fn signed_duration(text: &str) -> Result<Option<Duration>, InvalidValue> {
+    let wrong = || {
+        InvalidValue(format!(
+            "\"{text}\" is not a duration such as 90s, 5m or 1h30m"
+        ))
+    };
     let (negative, unsigned) = match text.split_at_checked(1) {
         Some(("-", rest)) => (true, rest),
         Some(("+", rest)) => (false, rest),
@@ -79,12 +146,12 @@ pub fn signed_duration(text: &str) -> Result<Option<Duration>, String> {
 }
 
 /// A duration that cannot be negative.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    signed_duration(text)?.ok_or_else(|| format!("\"{text}\" is negative"))
+pub fn duration(text: &str) -> Result<Duration, InvalidValue> {
+    signed_duration(text)?.ok_or_else(|| InvalidValue(format!("\"{text}\" is negative")))
 }
 
-/// Numbers with units, each with an optional fraction, one after the other. Like Go, no longer than
-/// fits into 63 bits of nanoseconds.
+/// A sequence of numbers with units, each with an optional fraction. Like Go's, the result must fit
+/// into 63 bits of nanoseconds.
 fn go_duration(text: &str) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         let seconds = Duration::from_secs(text.parse().ok()?);
@@ -107,7 +174,7 @@ fn go_duration(text: &str) -> Option<Duration> {
             "m" => 60_000_000_000,
             "s" => 1_000_000_000,
             "ms" => 1_000_000,
-            // Both of Unicode's signs for micro.
+            // Unicode has two signs for micro.
             "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
             "ns" => 1,
             _ => return None,
@@ -137,7 +204,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Whether two IPv4 ranges have an address in common; what is no range has none.
+/// Whether two IPv4 ranges have an address in common. A text that is no range has none.
 pub fn overlap(one: &str, other: &str) -> bool {
     match (one.parse::<Ipv4Net>(), other.parse::<Ipv4Net>()) {
         (Ok(one), Ok(other)) => one.contains(&other) || other.contains(&one),
@@ -145,25 +212,29 @@ pub fn overlap(one: &str, other: &str) -> bool {
     }
 }
 
-fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, String> {
+fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, InvalidValue> {
     let range: Ipv4Net = text
         .parse()
-        .map_err(|_| "expected an IPv4 range, such as 10.244.0.0/16".to_string())?;
+        .map_err(|_| invalid("expected an IPv4 range, such as 10.244.0.0/16"))?;
     let prefix = range.prefix_len();
     if !prefixes.contains(&prefix) {
-        return Err(format!(
+        return Err(InvalidValue(format!(
             "the prefix length must be between {} and {}",
             prefixes.start(),
             prefixes.end()
-        ));
+        )));
     }
     let start = range.network();
     if start != range.addr() {
-        return Err(format!("the range begins at {start}: use {start}/{prefix}"));
+        return Err(InvalidValue(format!(
+            "the range begins at {start}: use {start}/{prefix}"
+        )));
     }
     let last = range.broadcast();
     if start.octets()[0] == 0 || start.is_loopback() || last.octets()[0] >= 224 {
-        return Err("pods and services cannot have addresses of this range".to_string());
+        return Err(invalid(
+            "pods and Services cannot have addresses of this range",
+        ));
     }
     Ok(format!("{start}/{prefix}"))
 }
@@ -173,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_a_node_object_can_have_are_accepted() {
+    fn invalid_node_names_are_rejected() {
         for good in ["a", "node-1", "node-1.example.com", "1"] {
             assert_eq!(node_name(good), Ok(good.to_string()));
         }
@@ -186,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_checked_for_form_and_size() {
+    fn malformed_and_too_large_or_small_ranges_are_rejected() {
         assert_eq!(pod_range("10.244.0.0/16").unwrap(), "10.244.0.0/16");
         assert_eq!(service_range("10.96.0.0/12").unwrap(), "10.96.0.0/12");
         for bad in [
@@ -207,12 +278,12 @@ mod tests {
         }
         assert!(service_range("10.0.0.0/11").is_err());
         assert!(service_range("10.0.0.0/29").is_err());
-        let shifted = pod_range("10.244.1.0/16").unwrap_err();
+        let shifted = pod_range("10.244.1.0/16").unwrap_err().to_string();
         assert!(shifted.contains("use 10.244.0.0/16"), "{shifted}");
     }
 
     #[test]
-    fn ranges_overlap_where_they_share_an_address() {
+    fn ranges_with_a_common_address_overlap() {
         assert!(overlap("10.96.0.0/12", "10.100.0.0/16"));
         assert!(overlap("10.100.0.0/16", "10.96.0.0/12"));
         assert!(!overlap("10.96.0.0/12", "10.244.0.0/16"));
@@ -220,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_by_go() {
         let nanoseconds = |text| duration(text).map(|duration| duration.as_nanos()).ok();
         for (text, expected) in [
             ("0", 0),

@@ -1,22 +1,25 @@
-//! Removes a cluster's pods from a container runtime that is not our own. Whose a sandbox is, the
-//! kubelet's directory tells: it has one for every pod that was run.
+//! Removes a cluster's pods from a container runtime other than the embedded one. A sandbox belongs
+//! to the cluster when the kubelet has a directory with the UID of its pod.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use cri::v1;
 
-use crate::cli::block_on;
+use crate::process::block_on;
 
-/// Where sandboxes carry the UID of their pod.
+/// The label of a sandbox with the UID of its pod.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";
 
-/// Ends and removes the sandboxes, with their containers, of the pods in `pods`.
+/// Stops and removes the sandboxes, with their containers, of the pods that have a directory in
+/// `pods`.
 pub fn remove(socket: &Path, pods: &Path) -> Result<()> {
     if UnixStream::connect(socket).is_err() {
-        tell!("No runtime answers at {}.", socket.display());
+        print_line!(
+            "No container runtime answers at {}; its pods stay.",
+            socket.display()
+        );
         return Ok(());
     }
     block_on(async {
@@ -38,7 +41,6 @@ pub fn remove(socket: &Path, pods: &Path) -> Result<()> {
                 .remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id })
                 .await?;
         }
-        Ok(ExitCode::SUCCESS)
-    })?;
-    Ok(())
+        Ok(())
+    })
 }

@@ -1,5 +1,5 @@
-//! The keeper: a tiny single-threaded parent that restarts a crashed server and holds its listening
-//! socket, so that a restart queues connections and refuses none.
+//! The keeper: a small single-threaded parent process that restarts a crashed server. It keeps the
+//! listening socket open, so that connections wait during a restart instead of being refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -25,27 +25,27 @@ const LAST_BACKOFF_MS: u16 = 10_000;
 pub struct KeeperArguments {
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// Arguments for the server
+    /// Flags of the server
     #[arg(last = true)]
     server_arguments: Vec<String>,
 }
 
-/// What made the keeper wake up.
-enum Wake {
+/// The event for which the keeper waits.
+enum KeeperEvent {
     ServerEnded(ExitStatus),
-    StopAsked,
+    StopRequested,
 }
 
-/// Runs until asked to stop. Standard input is the API's listening socket.
+/// Runs until a signal stops it. Standard input is the API server's listening socket.
 pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
     let layout = Layout::existing(&arguments.data_dir)?;
     let settings = layout
         .settings()?
-        .context("the data directory has no cluster")?;
-    // A session of its own: closing the terminal that ran `up` must not end the cluster.
+        .context("there is no cluster in this data directory")?;
+    // In a session of its own the keeper survives the terminal in which `up` ran.
     let _ = nix::unistd::setsid();
-    let _lock = hold(&layout, Role::Keeper)?;
-    let _socket = LetGoFirst;
+    let _lock = register(&layout, Role::Keeper)?;
+    let _socket = CloseListenerFirst;
     let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
 
     let mut signals = SigSet::empty();
@@ -60,40 +60,40 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
     signals.thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
-    // Read once: after an upgrade in place the link of a running process no longer names a file.
+    // The path is read once: after an upgrade in place the link of a running process names no file.
     let program = std::env::current_exe()?;
     let mut backoff = FIRST_BACKOFF_MS;
     loop {
         let _ = std::fs::remove_file(settings.ready_file());
         let mut server = spawn_server(&program, &layout, &listener, &arguments.server_arguments)?;
         match wait_for_server(&mut server, &signals)? {
-            Wake::StopAsked => {
+            KeeperEvent::StopRequested => {
                 kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM)?;
                 server.wait()?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Wake::ServerEnded(status) if status.success() => return Ok(ExitCode::SUCCESS),
-            Wake::ServerEnded(status) => {
+            KeeperEvent::ServerEnded(status) if status.success() => return Ok(ExitCode::SUCCESS),
+            KeeperEvent::ServerEnded(status) => {
                 let was_ready = was_ready(&settings);
-                complain!("keeper: the server ended: {}", describe(status));
+                print_error!("keeper: the server ended with {}", describe(status));
                 if !was_ready && backoff == FIRST_BACKOFF_MS && status.code().is_some() {
-                    bail!("the server could not start");
+                    bail!("the server could not start: see its messages above");
                 }
                 backoff = if was_ready { FIRST_BACKOFF_MS } else { backoff };
             }
         }
-        if stop_asked_within(&signals, backoff)? {
+        if stop_requested_within(&signals, backoff)? {
             return Ok(ExitCode::SUCCESS);
         }
         backoff = backoff.saturating_mul(2).min(LAST_BACKOFF_MS);
     }
 }
 
-/// Lets go of the listening socket. Dropped before the lock on the keeper's file, which says that
-/// the port is free.
-struct LetGoFirst;
+/// Closes the listening socket when it is dropped, before the lock on the keeper's file is released:
+/// a free lock means that the port is free.
+struct CloseListenerFirst;
 
-impl Drop for LetGoFirst {
+impl Drop for CloseListenerFirst {
     fn drop(&mut self) {
         if let Ok(nothing) = File::open("/dev/null") {
             let _ = nix::unistd::dup2_stdin(nothing);
@@ -101,14 +101,14 @@ impl Drop for LetGoFirst {
     }
 }
 
-/// What runs a data directory.
+/// The kind of process that runs a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// In the background, with a server below it.
+    /// A keeper in the background, whose child is the server.
     Keeper,
     /// A server in the foreground.
     Server,
-    /// An agent in the foreground, whose server is elsewhere.
+    /// An agent in the foreground, whose server is on another machine.
     Agent,
 }
 
@@ -122,7 +122,7 @@ impl Role {
     }
 }
 
-/// The process that runs a data directory: a signal to it stops everything.
+/// The process that runs a data directory. SIGTERM to it stops the whole cluster or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
     pub process: i32,
@@ -140,7 +140,7 @@ impl std::fmt::Display for Running {
     }
 }
 
-/// What runs this data directory, if something does.
+/// The process that runs this data directory, if there is one.
 pub fn running(layout: &Layout) -> Result<Option<Running>> {
     let Ok(file) = File::open(layout.keeper_file()) else {
         return Ok(None);
@@ -152,7 +152,7 @@ pub fn running(layout: &Layout) -> Result<Option<Running>> {
             let mut words = text.split_whitespace();
             let process = words.next().unwrap_or_default().parse();
             let process = process.with_context(|| layout.keeper_file().display().to_string())?;
-            // Earlier keepers wrote no word.
+            // Keepers of earlier versions wrote no role.
             let role = match words.next() {
                 Some("server") => Role::Server,
                 Some("agent") => Role::Agent,
@@ -164,7 +164,7 @@ pub fn running(layout: &Layout) -> Result<Option<Running>> {
     }
 }
 
-/// Asks whatever runs the data directory to stop, and waits until it has.
+/// Stops the process that runs the data directory, and waits until it has ended.
 pub fn stop(layout: &Layout, running: Running) -> Result<()> {
     kill(Pid::from_raw(running.process), Signal::SIGTERM)
         .with_context(|| format!("stopping {running}"))?;
@@ -177,8 +177,9 @@ fn wait_until_stopped(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Marks the data directory as run by this process, as long as the file is held.
-pub fn hold(layout: &Layout, role: Role) -> Result<File> {
+/// Registers this process as the one that runs the data directory, as long as the returned file is
+/// open.
+pub fn register(layout: &Layout, role: Role) -> Result<File> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -188,7 +189,10 @@ pub fn hold(layout: &Layout, role: Role) -> Result<File> {
     if file.try_lock().is_err() {
         let directory = layout.data_dir.display();
         match running(layout)? {
-            Some(running) => bail!("{directory} is already run by {running}"),
+            Some(running) => bail!(
+                "{directory} is already run by {running}: stop it with `coracle down`, or choose \
+                 another --data-dir"
+            ),
             None => bail!("{directory} is already run by another process"),
         }
     }
@@ -214,22 +218,22 @@ fn spawn_server(
         .context("starting the server")
 }
 
-fn wait_for_server(server: &mut Child, signals: &SignalFd) -> Result<Wake> {
+fn wait_for_server(server: &mut Child, signals: &SignalFd) -> Result<KeeperEvent> {
     loop {
         if let Some(status) = server.try_wait()? {
-            return Ok(Wake::ServerEnded(status));
+            return Ok(KeeperEvent::ServerEnded(status));
         }
         if stop_signal(signals, PollTimeout::NONE)? {
-            return Ok(Wake::StopAsked);
+            return Ok(KeeperEvent::StopRequested);
         }
     }
 }
 
-fn stop_asked_within(signals: &SignalFd, milliseconds: u16) -> Result<bool> {
+fn stop_requested_within(signals: &SignalFd, milliseconds: u16) -> Result<bool> {
     stop_signal(signals, PollTimeout::from(milliseconds))
 }
 
-/// Waits for any signal; true when it asks to stop.
+/// Waits for any signal. Returns whether it was SIGTERM or SIGINT.
 fn stop_signal(signals: &SignalFd, timeout: PollTimeout) -> Result<bool> {
     let mut descriptors = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
     match poll(&mut descriptors, timeout) {

@@ -1,7 +1,5 @@
-//! Where a cluster keeps its things: the data directory, the run directory and the cluster id.
-//!
-//! Nothing here talks to a server; it is paths, and the settings that must stay the same for the
-//! life of a data directory.
+//! The files of a cluster: its data directory, its run directory, and the settings that stay the
+//! same for the life of a data directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,11 +14,15 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 
-/// Run directory of all clusters of this machine; forgotten at reboot.
+/// The data directory of a command that is given none.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
+/// The run directories of all clusters of this machine lie here; a reboot empties it.
 pub const RUN_ROOT: &str = "/run/coracle";
+/// The DNS domain of every cluster.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// What was decided when the data directory was made and cannot change afterwards, because
-/// certificates, stored Services and running pods depend on it.
+/// The choices that were made when the data directory was created. They cannot change afterwards,
+/// because certificates, stored Services and running pods depend on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Six hexadecimal characters; part of every kernel-visible name.
@@ -30,19 +32,20 @@ pub struct Settings {
     pub service_range: String,
     pub api_port: u16,
     pub kubelet_port: u16,
-    /// Which /24 of the pod range is this node's; 0 is the server's own.
+    /// The index of this node's /24 in the pod range; 0 is the server's own node.
     #[serde(default)]
     pub node_index: u8,
-    /// The address other machines reach this node at, where the user named one.
+    /// The address at which other machines reach this node, if the user chose one.
     #[serde(default)]
     pub node_address: Option<IpAddr>,
-    /// The server runs elsewhere: this directory is that of a node alone.
+    /// The directory belongs to a node whose server is on another machine.
     #[serde(default)]
     pub joined: bool,
-    /// Socket of another container runtime than our own; its pods depend on it.
+    /// The CRI socket of another container runtime than the embedded one.
     #[serde(default)]
     pub runtime_endpoint: Option<PathBuf>,
-    /// Servers that share a store have a pod range each: nodes may have ranges outside of ours.
+    /// Servers that share a store have a pod range each, so that nodes may have pod CIDRs outside of
+    /// this server's range.
     #[serde(default)]
     pub several_pod_ranges: bool,
 }
@@ -60,15 +63,15 @@ impl Layout {
         Layout::existing(data_dir)
     }
 
-    /// For commands that must not create anything.
+    /// The layout of an existing directory, for commands that must not create anything.
     pub fn existing(data_dir: &Path) -> Result<Layout> {
         let data_dir = fs::canonicalize(data_dir)
             .with_context(|| format!("data directory {}", data_dir.display()))?;
         Ok(Layout { data_dir })
     }
 
-    /// Held while a cluster is being started or stopped, so that `down` in the middle of an `up`
-    /// waits for it and finds what it made. Freed when dropped, also by the end of the process.
+    /// Locks the directory during a start or stop, so that a `down` during an `up` waits for it and
+    /// finds everything that it created. The lock ends with the returned file or the process.
     pub fn lock(&self) -> Result<fs::File> {
         let path = self.lock_file();
         let file = fs::OpenOptions::new()
@@ -77,7 +80,7 @@ impl Layout {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .with_context(|| path.display().to_string())?;
+            .with_context(|| format!("opening {}", path.display()))?;
         file.lock()
             .with_context(|| format!("locking {}", path.display()))?;
         Ok(file)
@@ -93,11 +96,11 @@ impl Layout {
         match fs::read(&path) {
             Ok(bytes) => {
                 Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
-                    format!("{} is not readable", path.display())
+                    format!("{} is damaged", path.display())
                 })?))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
         }
     }
 
@@ -133,7 +136,7 @@ impl Layout {
         self.data_dir.join("runtime")
     }
 
-    /// Where `<registry>/hosts.toml` is looked for, in order.
+    /// The directories with `<registry>/hosts.toml`, the first one first.
     pub fn registries(&self) -> Vec<PathBuf> {
         vec![
             self.data_dir.join("registries"),
@@ -153,7 +156,7 @@ impl Layout {
         self.data_dir.join("server.log")
     }
 
-    /// Holds the keeper's process id while it runs, and is locked by it.
+    /// Contains the keeper's process id. The keeper locks it while it runs.
     pub fn keeper_file(&self) -> PathBuf {
         self.data_dir.join("keeper.pid")
     }
@@ -168,17 +171,17 @@ impl Layout {
         self.pki().join("node.kubeconfig")
     }
 
-    /// Where the node keeps local-path volumes.
+    /// The directory of the node's local-path volumes.
     pub fn local_path(&self) -> PathBuf {
         self.data_dir.join("local-path")
     }
 
-    /// The kubeconfig of the part of the node that looks after local-path volumes.
+    /// The kubeconfig of the node's side of local-path volumes.
     pub fn local_path_kubeconfig(&self) -> PathBuf {
         self.pki().join("local-path.kubeconfig")
     }
 
-    /// The nodes that were let in besides the server's own, and their places in the pod range.
+    /// The invited nodes and the indexes of their pod CIDRs.
     pub fn nodes_file(&self) -> PathBuf {
         self.data_dir.join("nodes.json")
     }
@@ -190,18 +193,18 @@ impl Layout {
 }
 
 impl Settings {
-    /// Sockets, namespaces and bundles of this cluster, gone after a reboot.
+    /// The directory for sockets, namespaces and bundles of this cluster. A reboot empties it.
     pub fn run_dir(&self) -> PathBuf {
         Path::new(RUN_ROOT).join(&self.cluster_id)
     }
 
-    /// Which pod has which address, and what else our CNI plugin made for it: all of it in the
-    /// kernel, which a reboot empties.
+    /// The addresses of pods and the other records of our CNI plugin. They describe kernel objects,
+    /// which a reboot removes.
     pub fn cni_state(&self) -> PathBuf {
         self.run_dir().join("cni")
     }
 
-    /// Volumes that live in memory.
+    /// The directory for volumes in memory.
     pub fn secret_volumes(&self) -> PathBuf {
         self.run_dir().join("volumes")
     }
@@ -210,12 +213,12 @@ impl Settings {
         self.run_dir().join("cri.sock")
     }
 
-    /// Exists while the server is ready; its keeper tells a first failure from a crash by it.
+    /// Exists while the server is ready. By it the keeper distinguishes a crash from a failed start.
     pub fn ready_file(&self) -> PathBuf {
         self.run_dir().join("ready")
     }
 
-    /// Whether the server's own node is this one, and not one of another cluster's machine.
+    /// Whether the directory belongs to a server, and not to a node that joined one.
     pub fn is_servers_own(&self) -> bool {
         self.node_index == 0 && !self.joined
     }
@@ -224,12 +227,12 @@ impl Settings {
         format!("/coracle-{}", self.cluster_id)
     }
 
-    /// The address `offset` places into the service range: 1 is the API, 10 is DNS.
+    /// The address at `offset` in the service range: 1 is the API server, 10 is DNS.
     pub fn service_address(&self, offset: u32) -> Result<Ipv4Addr> {
         address_in(&self.service_range, offset)
     }
 
-    /// This node's share of the pod range: a /24 of it, or all of it where it is smaller.
+    /// This node's pod CIDR: a /24 of the pod range, or all of a smaller range.
     pub fn node_pod_range(&self) -> Result<String> {
         let start = self.pod_address(0)?;
         let whole = self.pod_range.rsplit_once('/').map(|(_, prefix)| prefix);
@@ -241,7 +244,7 @@ impl Settings {
         self.pod_address(1)
     }
 
-    /// Which /24 of the pod range `share` is.
+    /// The index of the pod CIDR `share` in the pod range.
     pub fn index_of(pod_range: &str, share: &str) -> Result<u8> {
         (0..=u8::MAX)
             .find(|index| {
@@ -256,7 +259,7 @@ impl Settings {
     }
 }
 
-/// The address `offset` places after the start of an IPv4 range.
+/// The address at `offset` in an IPv4 range.
 fn address_in(range: &str, offset: u32) -> Result<Ipv4Addr> {
     let (address, prefix) = range
         .split_once('/')
@@ -269,24 +272,24 @@ fn address_in(range: &str, offset: u32) -> Result<Ipv4Addr> {
         bail!("{range}: the prefix length must be between 8 and 29");
     }
     if offset >= 1 << (32 - prefix) {
-        bail!("{range} has no room for another node");
+        bail!("the range {range} is too small for another node");
     }
     Ok(Ipv4Addr::from(u32::from(address) + offset))
 }
 
-/// A fresh cluster id.
+/// Creates a cluster id.
 pub fn new_cluster_id(environment: &Environment) -> String {
     format!("{:06x}", environment.random_u64() & 0xff_ffff)
 }
 
-/// Creates a directory and its parents with mode 0700. One that is there is closed to others; what
-/// an earlier version or the user left open is not readable from then on.
+/// Creates a directory and its parents with mode 0700. An existing directory that others can read
+/// gets mode 0700 as well.
 pub fn private_dir(path: &Path) -> Result<()> {
     closed_dir(path, 0o700)
 }
 
-/// The directory of all clusters' run directories. The users of another cluster's pods may have to
-/// pass through it just now, so that it keeps that right (and no other) if it has it.
+/// Creates the directory of all clusters' run directories. Its search permission for others stays,
+/// because the users of another cluster's pods may need it.
 pub fn run_root(path: &Path) -> Result<()> {
     closed_dir(path, 0o711)
 }
@@ -302,23 +305,23 @@ fn closed_dir(path: &Path, at_most: u32) -> Result<()> {
         .mode();
     if mode & 0o1000 != 0 {
         bail!(
-            "{} is shared by all users: choose a directory of its own in it",
+            "{} is shared by all users: choose a subdirectory of it",
             path.display()
         );
     }
     if mode & 0o777 & !at_most != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & at_most))
-            .with_context(|| format!("closing {} to others", path.display()))?;
+            .with_context(|| format!("removing the permissions of others on {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Creates the run directory. Where `/run` is on a disk it gets a file system in memory: what lies
-/// there must not outlive the boot, and a pod's dozen small files should cost no disk. One that holds
-/// something already, of pods that an older server made, stays as it is.
+/// Creates the run directory. Where `/run` is on a disk, a tmpfs is mounted on it: its files must not
+/// survive a reboot, and a pod's small files should cost no disk access. A directory that is not empty
+/// is left unchanged, because it contains pods of an older server.
 pub fn volatile_dir(path: &Path) -> Result<()> {
     private_dir(path)?;
-    let kind = statfs(path).with_context(|| format!("looking at {}", path.display()))?;
+    let kind = statfs(path).with_context(|| format!("reading the type of {}", path.display()))?;
     let empty = fs::read_dir(path)?.next().is_none();
     if kind.filesystem_type() == TMPFS_MAGIC || !empty {
         return Ok(());
@@ -331,8 +334,8 @@ pub fn volatile_dir(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file system in memory, for what must never reach a disk: not by way of swap either, where the
-/// kernel can promise that (6.4 and later). None: there can be none.
+/// Creates a file system in memory for data that must never reach a disk; from Linux 6.4 on it is not
+/// swapped out either. Returns `None` where it cannot be mounted.
 pub fn secret_dir(path: &Path) -> Option<PathBuf> {
     let made = private_dir(path).and_then(|()| {
         if is_mount_point(path)? {
@@ -346,7 +349,11 @@ pub fn secret_dir(path: &Path) -> Option<PathBuf> {
     match made {
         Ok(()) => Some(path.to_owned()),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "no file system in memory");
+            tracing::warn!(
+                %error,
+                path = %path.display(),
+                "Cannot mount a file system in memory for Secret volumes; they are on the disk instead"
+            );
             None
         }
     }
@@ -357,7 +364,7 @@ fn is_mount_point(path: &Path) -> Result<bool> {
     Ok(fs::metadata(path)?.dev() != fs::metadata(above)?.dev())
 }
 
-/// Replaces a file by one of mode 0600; readers see the old or the new, never half of it.
+/// Replaces a file atomically by one of mode 0600: readers see the old or the new content.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let options = Options::private().synced().several_writers();
     atomic_file::write(path, content, options)
@@ -369,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_lie_in_their_range() {
+    fn addresses_are_inside_their_range() {
         let settings = Settings {
             cluster_id: "00c0de".into(),
             node_name: "n".into(),
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_were_open_are_closed_to_others() {
+    fn existing_directories_lose_the_permissions_of_others() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         fs::create_dir(&data).unwrap();
@@ -430,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_all_clusters_stays_passable_for_those_who_need_it() {
+    fn the_run_root_keeps_its_search_permission() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("run");
         run_root(&root).unwrap();
@@ -443,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_all_users_share_is_refused_and_stays_as_it_is() {
+    fn a_directory_with_the_sticky_bit_is_rejected_and_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let shared = directory.path().join("tmp");
         fs::create_dir(&shared).unwrap();

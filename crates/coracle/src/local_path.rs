@@ -1,8 +1,9 @@
-//! The node's side of local-path volumes: tells where this node keeps them, makes their
-//! directories, and removes those of volumes that are being deleted.
+//! The node's side of local-path volumes: publishes the directory of this node's volumes, creates a
+//! directory for each volume, and removes it when the volume is deleted.
 //!
 //! Only `<directory>/<volume name>` is ever touched, and only for volumes that this cluster's
-//! provisioner made for this place. It is not part of the kubelet, which mounts whatever is there.
+//! provisioner created for this directory. It is not part of the kubelet, which mounts whatever is
+//! there.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -20,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-const TRY_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 pub struct LocalPath {
-    /// With the node's own identity, for its Node object.
+    /// A client with the node's identity, for its Node object.
     pub node_client: kube::Client,
-    /// With an identity that may let volumes go.
+    /// A client with an identity that may remove the finalizer of volumes.
     pub volume_client: kube::Client,
     pub node_name: String,
     pub directory: PathBuf,
@@ -34,7 +35,7 @@ pub struct LocalPath {
 
 impl LocalPath {
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
-        let announced = self.announce();
+        let announced = self.publish_directory();
         let served = self.serve();
         tokio::select! {
             biased;
@@ -44,8 +45,8 @@ impl LocalPath {
         Ok(())
     }
 
-    /// Writes the directory on our Node object whenever it is not there.
-    async fn announce(&self) {
+    /// Writes the directory to an annotation of this Node whenever it is missing.
+    async fn publish_directory(&self) {
         let informers = Informers::new(self.node_client.clone(), self.environment.clone());
         let nodes = informers.with_selector::<Node>(&format!("metadata.name={}", self.node_name));
         let mut changes = nodes.subscribe();
@@ -56,8 +57,9 @@ impl LocalPath {
                 _ => continue,
             };
             let annotations = node.metadata.annotations.as_ref();
-            let told = annotations.and_then(|annotations| annotations.get(DIRECTORY_ANNOTATION));
-            if told == Some(&directory) {
+            let published =
+                annotations.and_then(|annotations| annotations.get(DIRECTORY_ANNOTATION));
+            if published == Some(&directory) {
                 continue;
             }
             let patch = serde_json::json!({"metadata": {"annotations": {
@@ -66,9 +68,9 @@ impl LocalPath {
             let nodes: Api<Node> = Api::all(self.node_client.clone());
             let patch = Patch::Merge(patch);
             let name = &self.node_name;
-            // The next heartbeat is the next chance.
+            // The next heartbeat of the node repeats a failed write.
             if let Err(error) = nodes.patch(name, &PatchParams::default(), &patch).await {
-                warn!(%error, "telling where local-path volumes are");
+                warn!(%error, "Cannot write the directory of local-path volumes to the Node");
             }
         }
     }
@@ -82,9 +84,13 @@ impl LocalPath {
                 Change::Added(volume) | Change::Modified { new: volume, .. } => volume,
                 _ => continue,
             };
-            while let Err(error) = self.settle(&volume).await {
-                warn!(volume = volume.metadata.name, "local-path: {error:#}");
-                tokio::time::sleep(TRY_AGAIN).await;
+            while let Err(error) = self.reconcile(&volume).await {
+                warn!(
+                    volume = volume.metadata.name,
+                    "Cannot create or remove a local-path volume; will try again: {}",
+                    environment::chain(error.as_ref())
+                );
+                tokio::time::sleep(RETRY_AFTER).await;
                 let name = volume.metadata.name.as_deref().unwrap_or_default();
                 let newest = volumes.get("", name);
                 if newest.is_none_or(|newest| newest != volume) {
@@ -94,7 +100,7 @@ impl LocalPath {
         }
     }
 
-    async fn settle(&self, volume: &PersistentVolume) -> Result<()> {
+    async fn reconcile(&self, volume: &PersistentVolume) -> Result<()> {
         let Some(directory) = directory_of(volume, &self.directory, &self.node_name) else {
             return Ok(());
         };
@@ -103,12 +109,15 @@ impl LocalPath {
             return Ok(());
         }
         let finalizers = volume.metadata.finalizers.clone().unwrap_or_default();
-        // Who else holds it may still use it.
+        // As long as it has other finalizers, the volume may be in use.
         if finalizers != [FINALIZER] {
             return Ok(());
         }
         if is_retained(volume) {
-            info!(path = %directory.display(), "a retained local-path volume is left in place");
+            info!(
+                path = %directory.display(),
+                "The directory of a deleted local-path volume stays: its reclaim policy is Retain"
+            );
         } else {
             tokio::task::spawn_blocking(move || remove(&directory)).await??;
         }
@@ -129,9 +138,8 @@ impl LocalPath {
     }
 }
 
-/// The directory of a volume that is ours to make and remove. Nodes with the same layout have
-/// directories of the same name: whose volume it is, only its affinity tells. Our nodes have their
-/// name for a host name.
+/// The directory of a volume on this node. Nodes with the same layout have directories of the same
+/// name, so that the volume's node affinity decides. The host name label of a node is its name.
 fn directory_of(volume: &PersistentVolume, root: &Path, node: &str) -> Option<PathBuf> {
     let name = volume.metadata.name.as_deref()?;
     host_name(volume).filter(|host| *host == node)?;
@@ -150,12 +158,12 @@ fn is_retained(volume: &PersistentVolume) -> bool {
     spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) != Some("Delete")
 }
 
-/// Any user of a pod may write into its volume, as with an emptyDir.
+/// Creates the directory. Any user of a pod may write to its volume, as with an emptyDir.
 fn make(directory: &Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // The kubelet may have been quicker; what is in use already is left alone.
+            // The kubelet may have created it already. One that is in use keeps its permissions.
             if std::fs::read_dir(directory)?.next().is_some() {
                 return Ok(());
             }
@@ -165,7 +173,7 @@ fn make(directory: &Path) -> io::Result<()> {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777))
 }
 
-/// First out of the way, so that a crash half-way leaves nothing under the old name.
+/// Renames the directory before it is removed, so that a crash leaves no half of it under its name.
 fn remove(directory: &Path) -> io::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let aside = directory.with_file_name(format!(".removing-{name}"));
@@ -198,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_provisioner_put_here_is_ours() {
+    fn only_volumes_of_the_provisioner_on_this_node_have_a_directory() {
         let root = Path::new("/data/local-path");
         let ours = |name: &str, path: &str, by: &str| {
             directory_of(&volume(name, path, by), root, "n1").is_some()
@@ -219,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_made_for_all_and_removed_whole() {
+    fn volume_directories_are_writable_by_all_and_removed_completely() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("pvc-1");
         make(&directory).unwrap();

@@ -1,7 +1,7 @@
 //! The cluster's certificates and keys: one authority, ECDSA throughout, files of mode 0600.
 //!
-//! Leaf certificates are made anew at start when they are missing, near their end or name other
-//! addresses; the authority and the ServiceAccount key stay.
+//! Leaf certificates are renewed at start when they are missing, expire soon or are for other
+//! addresses. The certificate authority and the ServiceAccount key stay.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use base64::Engine;
 use environment::Environment;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -26,7 +25,7 @@ use crate::layout::{private_dir, write_private};
 
 const AUTHORITY_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
-/// The API server reckons from this when a certificate was issued.
+/// The API server calculates the time of issue of a certificate from this.
 const BACKDATE_SECONDS: i64 = 300;
 /// Certificate and key of a joined node's kubelet.
 const SERVING: &str = "kubelet-server.pem";
@@ -40,10 +39,10 @@ pub struct Identity {
     pub key: String,
 }
 
-/// Everything the server needs to prove who it and its components are.
+/// The certificates and keys of a server and its components.
 pub struct Pki {
     pub authority: String,
-    /// Signs what is requested through the API.
+    /// The key that signs CertificateSigningRequests.
     pub authority_key: String,
     pub service_account_key: String,
     pub server: Identity,
@@ -51,13 +50,13 @@ pub struct Pki {
     pub kubelet_client: Identity,
     pub admin: Identity,
     pub node: Identity,
-    /// For the service proxy and the resolver of a node.
+    /// The identity of a node's service proxy and DNS.
     pub proxy: Identity,
-    /// For the node's part of local-path volumes.
+    /// The identity of the node's side of local-path volumes.
     pub local_path: Identity,
 }
 
-/// The names and addresses certificates are made for.
+/// The names and addresses in the certificates.
 pub struct Names<'a> {
     pub node_name: &'a str,
     pub addresses: &'a [IpAddr],
@@ -65,14 +64,14 @@ pub struct Names<'a> {
 }
 
 impl Pki {
-    /// Reads the files in `dir` and makes those that are missing or stale.
+    /// Reads the files in `dir` and creates those that are missing or outdated.
     pub fn load_or_create(dir: &Path, names: &Names<'_>, environment: &Environment) -> Result<Pki> {
         private_dir(dir)?;
-        let workshop = Workshop {
+        let files = CertificateFiles {
             dir,
             today: environment.now(),
         };
-        let authority = workshop.authority()?;
+        let authority = files.authority()?;
         let authority_pem = authority.certificate.clone();
         let issuer = issuer(&authority)?;
 
@@ -96,46 +95,46 @@ impl Pki {
         let kubelet_names = server_names.clone();
 
         Ok(Pki {
-            service_account_key: workshop.key("service-account")?,
-            server: workshop.leaf(&issuer, "server", "kube-apiserver", &[], server_names)?,
-            kubelet_server: workshop.leaf(
+            service_account_key: files.key("service-account")?,
+            server: files.leaf(&issuer, "server", "kube-apiserver", &[], server_names)?,
+            kubelet_server: files.leaf(
                 &issuer,
                 "kubelet-server",
                 &format!("system:node:{}", names.node_name),
                 &["system:nodes"],
                 kubelet_names,
             )?,
-            kubelet_client: workshop.leaf(
+            kubelet_client: files.leaf(
                 &issuer,
                 "kubelet-client",
-                // No groups: what it may do at kubelets is in the role `system:kubelet-api-admin`,
-                // and nothing else anywhere.
+                // It has no groups: its only permissions are those of the role
+                // `system:kubelet-api-admin`.
                 "kube-apiserver-kubelet-client",
                 &[],
                 Vec::new(),
             )?,
-            admin: workshop.leaf(
+            admin: files.leaf(
                 &issuer,
                 "admin",
                 "kubernetes-admin",
                 &["system:masters"],
                 Vec::new(),
             )?,
-            node: workshop.leaf(
+            node: files.leaf(
                 &issuer,
                 "node",
                 &format!("system:node:{}", names.node_name),
                 &["system:nodes"],
                 Vec::new(),
             )?,
-            proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
-            local_path: workshop.local_path(&issuer, names.node_name)?,
+            proxy: files.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+            local_path: files.local_path(&issuer, names.node_name)?,
             authority: authority_pem,
             authority_key: authority.key,
         })
     }
 
-    /// TLS for a server that also accepts certificates of this authority from its clients.
+    /// TLS for a server that also accepts client certificates of this authority.
     pub fn server_tls(&self, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
         server_tls(&self.authority, identity)
     }
@@ -161,25 +160,15 @@ fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::Server
     Ok(Arc::new(config))
 }
 
-/// A kubeconfig for `identity` that talks to `server` (`https://host:port`); `name` is that of the
-/// cluster and of the context.
-pub fn kubeconfig(
-    authority: &str,
-    server: &str,
-    name: &str,
-    user: &str,
-    identity: &Identity,
-) -> String {
-    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: {name}\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {user}\ncurrent-context: {name}\n",
-        encode(authority),
-        encode(&identity.certificate),
-        encode(&identity.key),
-    )
+/// Signs tokens for Secrets that an API server with the same key accepts.
+pub fn token_signer(key_pem: &str) -> Result<controllers::TokenSigner> {
+    let signer = apiserver::TokenSigner::from_pem(key_pem)?;
+    Ok(controllers::TokenSigner::new(move |claims| {
+        signer.sign(claims)
+    }))
 }
 
-/// What a node of another machine needs.
+/// The certificates of a node on another machine.
 pub struct NodeIdentities {
     pub authority: String,
     pub node: Identity,
@@ -188,8 +177,8 @@ pub struct NodeIdentities {
     pub local_path: Identity,
 }
 
-/// Makes the certificates of a node that may join, good for `valid_for`; `dir` is the server's. They
-/// are kept nowhere else.
+/// Creates the certificates of a node that may join, valid for `valid_for`; `dir` is the server's.
+/// They are not stored.
 pub fn invite(
     dir: &Path,
     node_name: &str,
@@ -198,7 +187,7 @@ pub fn invite(
     environment: &Environment,
 ) -> Result<NodeIdentities> {
     let today = environment.now();
-    let authority = Workshop { dir, today }.authority()?;
+    let authority = CertificateFiles { dir, today }.authority()?;
     let issuer = issuer(&authority)?;
     let fresh = |user: &str, groups: &[String], names: Vec<SanType>| {
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -230,14 +219,14 @@ pub fn invite(
     })
 }
 
-/// User and groups of a joined node's service proxy. The group tells whose it is, so that it can be
-/// revoked with its node.
+/// User and groups of a joined node's service proxy. The group contains the node's name, so that the
+/// certificate is revoked with its node.
 pub fn proxy_of(node_name: &str) -> (String, Vec<String>) {
     let group = format!("system:coracle:node:{node_name}");
     ("system:kube-proxy".to_string(), vec![group])
 }
 
-/// User and groups of the part of a node that lets deleted local-path volumes go.
+/// User and groups of a node's side of local-path volumes.
 pub fn local_path_of(node_name: &str) -> (String, Vec<String>) {
     let group = "system:coracle:local-path-nodes".to_string();
     (
@@ -246,60 +235,23 @@ pub fn local_path_of(node_name: &str) -> (String, Vec<String>) {
     )
 }
 
-/// The identity in a kubeconfig that we wrote.
-pub fn identity_in(file: &Path) -> Result<Identity> {
-    let document = kubeconfig_document(file)?;
-    let field = |name: &str| -> Result<String> {
-        let user = document.list_at(&["users"]).first();
-        let encoded = user.map_or("", |user| user.str_at(&["user", name]));
-        let bytes = base64::engine::general_purpose::STANDARD.decode(encoded)?;
-        Ok(String::from_utf8(bytes)?)
-    };
-    Ok(Identity {
-        certificate: field("client-certificate-data")?,
-        key: field("client-key-data")?,
-    })
-}
-
-/// Puts another identity into a kubeconfig that we wrote.
-pub fn replace_identity(file: &Path, identity: &Identity) -> Result<()> {
-    let mut document = kubeconfig_document(file)?;
-    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    for user in document.list_at_mut(&["users"]) {
-        let certificate = encode(&identity.certificate);
-        user.set(&["user", "client-certificate-data"], certificate);
-        user.set(&["user", "client-key-data"], encode(&identity.key));
-    }
-    write_private(file, api::document::yaml::to_yaml(&document).as_bytes())
-}
-
-fn kubeconfig_document(file: &Path) -> Result<api::Value> {
-    let bytes = fs::read(file).with_context(|| file.display().to_string())?;
-    let documents = api::document::yaml::parse_documents(&bytes);
-    let documents = documents.with_context(|| file.display().to_string())?;
-    documents
-        .into_iter()
-        .next()
-        .with_context(|| format!("{} is empty", file.display()))
-}
-
-/// Keeps what a joined node's kubelet serves with.
+/// Writes the authority and the serving certificate of a joined node's kubelet.
 pub fn save_joined(dir: &Path, authority: &str, kubelet_server: &Identity) -> Result<()> {
     write_private(&dir.join("ca.crt"), authority.as_bytes())?;
     save_serving(dir, kubelet_server)
 }
 
-/// Certificate and key in one file, so that a crash does not part them.
+/// Writes certificate and key to one file, so that a crash cannot leave only one of them.
 pub fn save_serving(dir: &Path, identity: &Identity) -> Result<()> {
     let both = format!("{}{}", identity.certificate, identity.key);
     write_private(&dir.join(SERVING), both.as_bytes())
 }
 
-/// What a joined node's kubelet serves with.
+/// The serving certificate of a joined node's kubelet.
 pub fn serving_identity(dir: &Path) -> Result<Identity> {
     let read = |name: &str| {
         let path = dir.join(name);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
     if dir.join(SERVING).exists() {
         let both = read(SERVING)?;
@@ -308,14 +260,14 @@ pub fn serving_identity(dir: &Path) -> Result<Identity> {
             key: both,
         });
     }
-    // Nodes that joined earlier have two files.
+    // Nodes that joined with an earlier version have two files.
     Ok(Identity {
         certificate: read("kubelet-server.crt")?,
         key: read("kubelet-server.key")?,
     })
 }
 
-/// What a kubelet serves with where nobody gave it a certificate.
+/// A serving certificate for a kubelet whose cluster provides none.
 pub fn self_signed(
     node_name: &str,
     addresses: &[IpAddr],
@@ -328,11 +280,11 @@ pub fn self_signed(
     parameters
         .subject_alt_names
         .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
-    let workshop = Workshop {
+    let files = CertificateFiles {
         dir: Path::new(""),
         today: environment.now(),
     };
-    workshop.set_validity(&mut parameters, LEAF_DAYS);
+    files.set_validity(&mut parameters, LEAF_DAYS);
     Ok(Identity {
         certificate: parameters.self_signed(&key)?.pem(),
         key: key.serialize_pem(),
@@ -345,7 +297,8 @@ pub fn joined_tls(
     certificate: Arc<dyn ResolvesServerCert>,
 ) -> Result<Arc<rustls::ServerConfig>> {
     let path = dir.join("ca.crt");
-    let authority = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let authority =
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let builder =
         rustls::ServerConfig::builder().with_client_cert_verifier(client_verifier(&authority)?);
     let mut config = builder.with_cert_resolver(certificate);
@@ -354,19 +307,21 @@ pub fn joined_tls(
 }
 
 fn issuer(authority: &Identity) -> Result<Issuer<'static, KeyPair>> {
-    let key = KeyPair::from_pem(&authority.key).context("the authority's key")?;
-    Issuer::from_ca_cert_pem(&authority.certificate, key).context("the authority's certificate")
+    let key = KeyPair::from_pem(&authority.key)
+        .context("reading the key of the certificate authority")?;
+    Issuer::from_ca_cert_pem(&authority.certificate, key)
+        .context("reading the certificate of the certificate authority")
 }
 
-/// Makes keys and certificates in one directory at one moment.
-struct Workshop<'a> {
+/// Keys and certificates in one directory, created at one time.
+struct CertificateFiles<'a> {
     dir: &'a Path,
     today: jiff::Timestamp,
 }
 
-impl Workshop<'_> {
+impl CertificateFiles<'_> {
     fn authority(&self) -> Result<Identity> {
-        let (certificate_file, key_file) = self.files("ca");
+        let (certificate_file, key_file) = self.pair("ca");
         if let (Ok(certificate), Ok(key)) = (
             fs::read_to_string(&certificate_file),
             fs::read_to_string(&key_file),
@@ -392,7 +347,7 @@ impl Workshop<'_> {
         Ok(identity)
     }
 
-    /// A bare key pair, PKCS#8.
+    /// A key pair without a certificate, PKCS#8.
     fn key(&self, name: &str) -> Result<String> {
         let path = self.dir.join(format!("{name}.key"));
         if let Ok(key) = fs::read_to_string(&path) {
@@ -403,15 +358,15 @@ impl Workshop<'_> {
         Ok(key)
     }
 
-    /// The part of a node that lets deleted local-path volumes go.
+    /// The identity of a node's side of local-path volumes.
     fn local_path(&self, issuer: &Issuer<'_, KeyPair>, node_name: &str) -> Result<Identity> {
         let (user, groups) = local_path_of(node_name);
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
         self.leaf(issuer, "local-path", &user, &groups, Vec::new())
     }
 
-    /// A certificate for clients and, when it names something, servers. `<name>.for` remembers
-    /// what the file on disk was made for and until when it is good.
+    /// A certificate for clients and, if it has names, for servers. The file `<name>.for` records
+    /// its names and its expiry.
     fn leaf(
         &self,
         issuer: &Issuer<'_, KeyPair>,
@@ -420,7 +375,7 @@ impl Workshop<'_> {
         groups: &[&str],
         names: Vec<SanType>,
     ) -> Result<Identity> {
-        let (certificate_file, key_file) = self.files(name);
+        let (certificate_file, key_file) = self.pair(name);
         let purpose_file = self.dir.join(format!("{name}.for"));
         let purpose = format!("{user} {groups:?} {names:?}");
         if let (Ok(certificate), Ok(key), Ok(made_for)) = (
@@ -446,14 +401,14 @@ impl Workshop<'_> {
         Ok(identity)
     }
 
-    fn files(&self, name: &str) -> (PathBuf, PathBuf) {
+    fn pair(&self, name: &str) -> (PathBuf, PathBuf) {
         (
             self.dir.join(format!("{name}.crt")),
             self.dir.join(format!("{name}.key")),
         )
     }
 
-    /// From yesterday, so that a clock a little behind accepts it too.
+    /// Certificates are valid from yesterday on, so that clocks that are behind accept them too.
     fn set_validity(&self, parameters: &mut CertificateParams, days: i64) {
         let date = |offset: i64| {
             let day = jiff::Timestamp::from_second(self.today.as_second() + offset * 86_400)
@@ -467,7 +422,7 @@ impl Workshop<'_> {
     }
 }
 
-/// A key, and what a certificate for it says but for its validity.
+/// A key and the contents of a certificate for it, without its validity.
 fn leaf_parameters(
     user: &str,
     groups: &[&str],
@@ -507,15 +462,15 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_client_of_an_older_directory_loses_its_rights_at_the_next_start() {
+    fn an_older_kubelet_client_certificate_is_replaced_by_one_without_groups() {
         let directory = tempfile::tempdir().unwrap();
         let environment = Environment::simulated(1, 1_800_000_000_000_000);
-        let workshop = Workshop {
+        let files = CertificateFiles {
             dir: directory.path(),
             today: environment.now(),
         };
-        let authority = workshop.authority().unwrap();
-        let before = workshop.leaf(
+        let authority = files.authority().unwrap();
+        let before = files.leaf(
             &issuer(&authority).unwrap(),
             "kubelet-client",
             "kube-apiserver-kubelet-client",

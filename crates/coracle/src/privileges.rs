@@ -1,10 +1,10 @@
-//! Which commands need root, and what is said to those who are not.
+//! Commands that need root, and the hint for users who are not root.
 
 use anyhow::{Result, bail};
 use nix::unistd::Uid;
 
-/// Refuses to go on as anybody but root: `command` changes the machine.
-pub fn need_root(command: &str) -> Result<()> {
+/// Rejects users other than root: `command` changes the machine.
+pub fn require_root(command: &str) -> Result<()> {
     check(command, Uid::effective().is_root())
 }
 
@@ -15,7 +15,7 @@ fn check(command: &str, is_root: bool) -> Result<()> {
     Ok(())
 }
 
-/// What to add to an error that says that something may not be read or written.
+/// The hint to add to an error that was caused by missing permissions.
 pub fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let denied = error
         .chain()
@@ -28,10 +28,10 @@ pub fn hint(error: &anyhow::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn others_than_root_are_told_so_in_one_sentence() {
-        let said = super::check("coracle up", false).unwrap_err().to_string();
+    fn users_other_than_root_are_rejected() {
+        let message = super::check("coracle up", false).unwrap_err().to_string();
         assert_eq!(
-            said,
+            message,
             "`coracle up` must be run as root, for example with sudo"
         );
         assert!(super::check("coracle up", true).is_ok());

@@ -1,9 +1,9 @@
-//! `coracle invite NAME --revoke`: takes a node out of the cluster at once.
+//! `coracle invite NAME --revoke`: removes a node from the cluster at once.
 //!
-//! 1. The moment is written down where the API server looks at every request: certificates that the
-//!    node was given before are refused from then on.
-//! 2. What it asked for and did not fetch yet is deleted, so that nothing is issued to it any more.
-//! 3. The Node goes, and with it its pods.
+//! 1. The time of the revocation is written to a ConfigMap that the API server checks with every
+//!    request: from now on it rejects certificates that the node got before.
+//! 2. The node's pending CertificateSigningRequests are deleted, so that it gets no new certificates.
+//! 3. The Node is deleted, and its pods with it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,18 +18,21 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 
 use crate::layout::Layout;
 
-/// As the API server's authentication knows it.
+/// The name of the ConfigMap that the API server's authentication reads.
 const RECORD: &str = "coracle-revoked-nodes";
 
 pub async fn revoke(layout: &Layout, node: &str) -> Result<ExitCode> {
     let environment = Environment::system();
     let client = client::connect::from_kubeconfig(&layout.kubeconfig()).await?;
     let since = environment.now().as_second();
-    write_down(&client, node, since).await?;
+    record_revocation(&client, node, since).await?;
 
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let user = format!("system:node:{node}");
-    let all = requests.list(&ListParams::default()).await.map_err(told)?;
+    let all = requests
+        .list(&ListParams::default())
+        .await
+        .map_err(explained)?;
     for request in all {
         if request.spec.username.as_deref() == Some(&user)
             && let Some(name) = &request.metadata.name
@@ -39,15 +42,15 @@ pub async fn revoke(layout: &Layout, node: &str) -> Result<ExitCode> {
     }
     let nodes: Api<Node> = Api::all(client);
     ignore_absence(nodes.delete(node, &DeleteParams::default()).await)?;
-    // A certificate of a new invitation must not be of the same second.
+    // A certificate of a later invitation must not be from the same second.
     while environment.now().as_second() <= since {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    tell!("Node {node} was removed, and every certificate that it had is refused.");
+    print_line!("Node {node} was removed from the cluster, and all its certificates are revoked.");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn write_down(client: &kube::Client, node: &str, second: i64) -> Result<()> {
+async fn record_revocation(client: &kube::Client, node: &str, second: i64) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     let since = jiff::Timestamp::from_second(second)?.to_string();
     let record = serde_json::json!({
@@ -60,10 +63,10 @@ async fn write_down(client: &kube::Client, node: &str, second: i64) -> Result<()
             let map = serde_json::from_value(record)?;
             maps.create(&PostParams::default(), &map)
                 .await
-                .map_err(told)?;
+                .map_err(explained)?;
         }
         result => {
-            result.map_err(told)?;
+            result.map_err(explained)?;
         }
     }
     Ok(())
@@ -71,11 +74,11 @@ async fn write_down(client: &kube::Client, node: &str, second: i64) -> Result<()
 
 fn ignore_absence<T>(result: kube::Result<T>) -> Result<()> {
     match result {
-        Err(error) if !retry::is_not_found(&error) => Err(told(error)),
+        Err(error) if !retry::is_not_found(&error) => Err(explained(error)),
         _ => Ok(()),
     }
 }
 
-fn told(error: kube::Error) -> anyhow::Error {
+fn explained(error: kube::Error) -> anyhow::Error {
     anyhow!("{}", retry::sentence(&error))
 }

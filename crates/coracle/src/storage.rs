@@ -1,5 +1,5 @@
-//! Which store a server keeps its objects in: the embedded one in its data directory, or an etcd
-//! that it may share with other servers.
+//! The store of a server: the embedded one in its data directory, or an etcd cluster that it may
+//! share with other servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use store::etcd::{Credentials, Etcd, Identity, Options, Tls};
 use crate::flags;
 use crate::layout::{Layout, private_dir};
 
-/// How the API server's keys begin.
+/// The prefix of the API server's keys.
 const ROOT: &str = "/registry/";
 
 #[derive(Args, Clone)]
 pub struct StoreArguments {
-    /// Where objects are kept: embedded (in the data directory) or etcd
+    /// Store of the objects: embedded (in the data directory) or etcd
     #[arg(long = "store", value_name = "ENGINE", default_value = "embedded", value_parser = ["embedded", "etcd"])]
     engine: String,
-    /// Members of the etcd cluster, e.g. https://10.0.0.1:2379
+    /// URLs of the etcd members, such as https://10.0.0.1:2379
     #[arg(
         long,
         alias = "etcd-servers",
@@ -34,10 +34,10 @@ pub struct StoreArguments {
         required_if_eq("engine", "etcd")
     )]
     etcd_endpoints: Vec<String>,
-    /// Certificate authority that signed etcd's certificates
+    /// Certificate authority of etcd's certificates
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
-    /// Client certificate shown to etcd
+    /// Client certificate for etcd
     #[arg(
         long,
         value_name = "FILE",
@@ -45,22 +45,22 @@ pub struct StoreArguments {
         requires = "etcd_keyfile"
     )]
     etcd_certfile: Option<PathBuf>,
-    /// Key of the client certificate
+    /// Private key of --etcd-certfile
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// File with user:password for etcd's own authentication
+    /// File with user:password for etcd's authentication
     #[arg(long, value_name = "FILE")]
     etcd_credentials: Option<PathBuf>,
-    /// How the keys in etcd begin
+    /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
-    /// How long history is kept, e.g. 5m or 90s; 0 for ever
+    /// Time for which old revisions are kept for watches, such as 5m or 90s; 0 keeps them for ever
     #[arg(long, alias = "etcd-compaction-interval", value_name = "TIME", default_value = "5m", value_parser = flags::duration)]
     compaction_interval: Duration,
 }
 
 impl StoreArguments {
-    /// The flags a keeper passes on to its server.
+    /// The flags that `up` passes on to the server of its keeper.
     pub fn forwarded(&self) -> Vec<String> {
         let interval = format!(
             "--compaction-interval={}ms",
@@ -82,7 +82,7 @@ impl StoreArguments {
             ("credentials", &self.etcd_credentials),
         ] {
             if let Some(file) = file {
-                // The keeper runs elsewhere.
+                // The keeper has another working directory.
                 let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
                 arguments.push(format!("--etcd-{flag}={}", file.display()));
             }
@@ -90,7 +90,7 @@ impl StoreArguments {
         arguments
     }
 
-    /// Reads the files that the flags name.
+    /// Rejects flags whose files cannot be read.
     pub fn check(&self) -> Result<()> {
         match self.engine.as_str() {
             "etcd" => self.etcd().map(drop),
@@ -98,7 +98,7 @@ impl StoreArguments {
         }
     }
 
-    /// Other servers may use the same store.
+    /// Whether other servers may use the same store.
     pub fn is_shared(&self) -> bool {
         self.engine != "embedded"
     }
@@ -107,7 +107,7 @@ impl StoreArguments {
         self.compaction_interval
     }
 
-    /// What servers that share a store have in common; `None` for one that has its own.
+    /// The identity of a shared store, or `None` for the embedded store.
     pub fn shared(&self) -> Option<String> {
         let mut endpoints = self.etcd_endpoints.clone();
         endpoints.sort();
@@ -137,7 +137,7 @@ impl StoreArguments {
             let (user, password) = text
                 .trim_end_matches(['\r', '\n'])
                 .split_once(':')
-                .with_context(|| format!("{} holds no user:password", file.display()))?;
+                .with_context(|| format!("{} does not contain user:password", file.display()))?;
             options.credentials = Some(Credentials {
                 user: user.to_owned(),
                 password: password.to_owned(),
@@ -147,11 +147,11 @@ impl StoreArguments {
     }
 }
 
-/// The store that was opened.
+/// An open store.
 #[derive(Clone)]
 pub struct Storage {
     pub store: Arc<dyn Store>,
-    /// The same, where it is in the data directory.
+    /// The same store, where it is the embedded one.
     embedded: Option<Arc<Embedded>>,
 }
 
@@ -181,7 +181,7 @@ impl Storage {
         })
     }
 
-    /// Waits until the store can do no more, and says why. An etcd may always come back.
+    /// Waits until the store has failed for good and returns the reason. An etcd may always recover.
     pub async fn closed(&self) -> String {
         match &self.embedded {
             Some(embedded) => embedded.closed().await,

@@ -1,7 +1,6 @@
-//! `coracle up`: prepare the data directory, start a keeper in the background, and return as soon
+//! `coracle up`: prepares the data directory, starts a keeper in the background, and returns as soon
 //! as a pod could be applied.
 
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -12,23 +11,26 @@ use clap::Args;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 
-use crate::cli::{DEFAULT_DATA_DIR, block_on};
+use crate::cluster_arguments::ClusterArguments;
 use crate::first_start::{self, FirstStart};
+use crate::host;
 use crate::keeper::{self, Running};
 use crate::kubeconfig::{self, Access};
-use crate::layout::{Layout, Settings};
+use crate::layout::{DEFAULT_DATA_DIR, Layout, Settings};
+use crate::log_tail::log_tail;
+use crate::prepare::{self, Prepared, prepare};
 use crate::privileges;
-use crate::server::{self, ClusterArguments, Prepared};
+use crate::process::block_on;
 
-/// A start that takes longer than this has gone wrong.
+/// A start that takes longer than this has failed.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct UpArguments {
-    /// Where the cluster keeps its data
+    /// Data directory of the cluster
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Kubeconfig to put this cluster's context into; everything else in it stays
+    /// Kubeconfig to add the cluster's context to; its other contents stay
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -36,11 +38,11 @@ pub struct UpArguments {
 }
 
 pub fn run(arguments: UpArguments) -> Result<ExitCode> {
-    privileges::need_root("coracle up")?;
+    privileges::require_root("coracle up")?;
     let environment = Environment::system();
     let started = environment.now_micros();
     let missing = first_start::missing_directories(&arguments.data_dir)?;
-    server::check(&arguments.data_dir, &arguments.cluster)?;
+    prepare::check(&arguments.data_dir, &arguments.cluster)?;
     if let Some(file) = &arguments.kubeconfig {
         kubeconfig::check(file)?;
     }
@@ -49,30 +51,48 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
     let first = FirstStart::of(&layout, missing)?;
     let is_first = first.is_some();
     let result = start(&layout, &arguments, is_first, &environment);
-    let (settings, already) = first_start::settle(first, result)?;
+    let (settings, already) = first_start::undo_failed(first, result)?;
     let milliseconds = (environment.now_micros() - started) / 1000;
     let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| layout.kubeconfig());
     let directory = match arguments.data_dir.as_os_str() == DEFAULT_DATA_DIR {
         true => String::new(),
         false => format!(" --data-dir {}", layout.data_dir.display()),
     };
-    tell!(
-        "The cluster is {} (node {}, https://127.0.0.1:{}) after {milliseconds} ms.\n\n  \
-         export KUBECONFIG={}\n  kubectl get pods -A      or: coracle get pods -A{directory}\n  \
-         coracle trace pod/NAME{directory}\n  coracle down{directory}          stop; pods go on\n  \
-         coracle down --delete{directory} remove everything",
-        match already {
-            Some(running) => format!("run by {running} already"),
-            None => "up".to_string(),
-        },
+    let state = match already {
+        Some(running) => format!("is already run by {running}"),
+        None => "is running".to_string(),
+    };
+    let steps = [
+        (format!("export KUBECONFIG={}", kubeconfig.display()), ""),
+        ("kubectl get pods -A".to_string(), "list all pods"),
+        (
+            format!("coracle trace pod/NAME{directory}"),
+            "show the life of a pod",
+        ),
+        (
+            format!("coracle down{directory}"),
+            "stop the cluster; its pods keep running",
+        ),
+        (
+            format!("coracle down --delete{directory}"),
+            "delete the cluster and its data",
+        ),
+    ];
+    let width = steps[1..].iter().map(|(step, _)| step.len()).max();
+    print_line!(
+        "The cluster {state} after {milliseconds} ms: node {}, API server https://127.0.0.1:{}.\n",
         settings.node_name,
         settings.api_port,
-        kubeconfig.display(),
     );
+    for (step, purpose) in steps {
+        let line = format!("  {step:width$}   {purpose}", width = width.unwrap_or(0));
+        print_line!("{}", line.trim_end());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the cluster unless it runs, and waits until it can be used. Also what ran it before.
+/// Starts the cluster unless it is running already, and waits until it can be used. Also returns
+/// the process that was running it before.
 fn start(
     layout: &Layout,
     arguments: &UpArguments,
@@ -81,9 +101,9 @@ fn start(
 ) -> Result<(Settings, Option<Running>)> {
     let cluster = &arguments.cluster;
     let already = keeper::running(layout)?;
-    let prepared = server::prepare(layout, cluster, environment)?;
+    let prepared = prepare(layout, cluster, environment)?;
     for note in &prepared.notes {
-        tell!("{note}");
+        print_line!("{note}");
     }
     let mut keeper = match already {
         Some(_) => None,
@@ -96,30 +116,35 @@ fn start(
             result = tokio::time::timeout(START_LIMIT, ready) => match result {
                 Ok(result) => result?,
                 Err(_) => bail!(
-                    "the cluster did not become ready within {} s\n{}",
+                    "the cluster did not become ready within {} s; the end of its log {} is:\n{}",
                     START_LIMIT.as_secs(),
+                    layout.server_log().display(),
                     log_tail(&layout.server_log())
                 ),
             },
             status = keeper_end(&mut keeper) => {
-                bail!("the server ended while starting ({status})\n{}", log_tail(&layout.server_log()));
+                bail!(
+                    "the server ended during its start ({status}); the end of its log is:\n{}",
+                    log_tail(&layout.server_log())
+                );
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     });
-    let ready = ready.and_then(|_| match &arguments.kubeconfig {
+    let ready = ready.and_then(|()| match &arguments.kubeconfig {
         Some(file) => publish(layout, &prepared, file),
         None => Ok(()),
     });
     if let Err(error) = ready {
         return match keeper::running(layout)? {
-            // Nobody has used it yet.
+            // Nobody has used the cluster yet, so that it can be stopped and removed.
             Some(running) if is_first => {
                 keeper::stop(layout, running)?;
                 Err(error)
             }
             Some(_) => Err(error.context(format!(
-                "the server goes on starting in the background; `coracle down` stops it, and its log is {}",
+                "the server is still starting in the background; its log is {}, and `coracle down` \
+                 stops it",
                 layout.server_log().display()
             ))),
             None => Err(error),
@@ -128,7 +153,7 @@ fn start(
     Ok((prepared.settings, already))
 }
 
-/// Puts the administrator's access into a user's kubeconfig.
+/// Adds the administrator's access to a user's kubeconfig.
 fn publish(layout: &Layout, prepared: &Prepared, file: &Path) -> Result<()> {
     let access = Access {
         server: format!("https://127.0.0.1:{}", prepared.settings.api_port),
@@ -138,11 +163,9 @@ fn publish(layout: &Layout, prepared: &Prepared, file: &Path) -> Result<()> {
     kubeconfig::put(layout, &prepared.settings, file, &access)
 }
 
-/// Binds the API's port, so that a port in use is an error now, and hands it to a new keeper.
+/// Binds the API server's port, so that a port in use is an error now, and passes it to a new keeper.
 fn start_keeper(layout: &Layout, prepared: &Prepared, cluster: &ClusterArguments) -> Result<Child> {
-    let port = prepared.settings.api_port;
-    let listener = TcpListener::bind(("0.0.0.0", port))
-        .with_context(|| format!("cannot listen on port {port}"))?;
+    let listener = host::listen(prepared.settings.api_port, "port")?;
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -161,7 +184,7 @@ fn start_keeper(layout: &Layout, prepared: &Prepared, cluster: &ClusterArguments
     command.spawn().context("starting the keeper")
 }
 
-/// Ends when the keeper does, with a description of how; never when there is none to watch.
+/// Returns a description of the keeper's exit when it exits. Without a keeper it never returns.
 async fn keeper_end(keeper: &mut Option<Child>) -> String {
     let Some(keeper) = keeper else {
         return std::future::pending().await;
@@ -181,8 +204,8 @@ async fn keeper_end(keeper: &mut Option<Child>) -> String {
     }
 }
 
-/// The default ServiceAccount exists and the node is Ready, as far as it is us who see to that: a
-/// pod applied now would run.
+/// Waits until a pod could run: until the default ServiceAccount exists and the node is Ready, as
+/// far as this server's own controllers and node are responsible for them.
 async fn wait_until_usable(
     layout: &Layout,
     settings: &Settings,
@@ -224,10 +247,4 @@ fn is_ready(node: &Node) -> bool {
         .into_iter()
         .flatten()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn log_tail(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(12)..].join("\n")
 }

@@ -1,4 +1,4 @@
-//! Every call over a channel, told to somebody who counts and times them.
+//! Reports every call over a channel to an observer, which counts and times them.
 
 use std::{
     pin::Pin,

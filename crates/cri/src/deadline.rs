@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_has_its_own_time() {
+    fn every_call_has_its_own_timeout() {
         let seconds = Duration::from_secs;
         let check = |method: &str, granted: Option<u64>, expected: Option<u64>| {
             let path = format!("/runtime.v1.RuntimeService/{method}");

@@ -56,12 +56,8 @@ impl Connection {
             waiting: VecDeque::new(),
             serial: 0,
         };
-        // Who we are, the kernel tells the bus; the name is only the number of the same user.
-        let user: String = nix::unistd::geteuid()
-            .to_string()
-            .bytes()
-            .map(|digit| format!("{digit:02x}"))
-            .collect();
+        // The bus learns our user from the kernel; the name is only the number of the same user.
+        let user = hex::encode(nix::unistd::geteuid().to_string());
         let hello = format!("\0AUTH EXTERNAL {user}\r\n");
         connection.line(&hello, "OK").await?;
         connection
@@ -202,8 +198,8 @@ impl Connection {
     }
 
     /// Says a line and expects an answer that begins so.
-    async fn line(&mut self, said: &str, expected: &str) -> Result<(), Error> {
-        self.stream.write_all(said.as_bytes()).await?;
+    async fn line(&mut self, sent: &str, expected: &str) -> Result<(), Error> {
+        self.stream.write_all(sent.as_bytes()).await?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n") {
             if answer.len() == LONGEST_LINE {

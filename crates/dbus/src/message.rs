@@ -141,7 +141,7 @@ impl Message {
         header.bytes
     }
 
-    /// How long the message at the start of `bytes` is; `None` until that can be told.
+    /// The length of the message at the start of `bytes`; `None` while too few bytes are there.
     pub fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
         if bytes.len() < FIXED {
             return Ok(None);
@@ -221,7 +221,7 @@ impl Value {
     }
 }
 
-/// Always little-endian: the reader is told, and turns numbers around if it must.
+/// Always little-endian, which the message states; the reader converts numbers if it must.
 #[derive(Default)]
 struct Writer {
     bytes: Vec<u8>,
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
         self.at = self.at.next_multiple_of(to);
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
+    fn read_bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
         let end = self.at.checked_add(length);
         let taken = end.and_then(|end| self.bytes.get(self.at..end));
         let taken = taken.ok_or(Error::Protocol("a message is cut short"))?;
@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
     fn number<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         self.align(N);
         let mut bytes = [0; N];
-        bytes.copy_from_slice(self.take(N)?);
+        bytes.copy_from_slice(self.read_bytes(N)?);
         if self.big_endian {
             bytes.reverse();
         }
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
     }
 
     fn u8(&mut self) -> Result<u8, Error> {
-        Ok(self.take(1)?[0])
+        Ok(self.read_bytes(1)?[0])
     }
 
     fn u32(&mut self) -> Result<u32, Error> {
@@ -346,8 +346,8 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self, length: usize) -> Result<String, Error> {
-        let text = self.take(length)?.to_vec();
-        self.take(1)?;
+        let text = self.read_bytes(length)?.to_vec();
+        self.read_bytes(1)?;
         String::from_utf8(text).map_err(|_| Error::Protocol("a text is not UTF-8"))
     }
 
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_messages_are_read_back() {
         let sent = everything();
         let bytes = sent.encode();
         assert_eq!(Message::length(&bytes).unwrap(), Some(bytes.len()));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_messages_are_refused_or_read_and_never_more() {
+    fn damaged_messages_never_cause_a_panic() {
         let bytes = everything().encode();
         for length in 0..bytes.len() {
             let _ = Message::length(&bytes[..length]);

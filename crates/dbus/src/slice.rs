@@ -10,7 +10,7 @@ pub fn name(parts: &[&str]) -> String {
     format!("{}{SLICE}", parts.join("-"))
 }
 
-/// Where a slice's cgroup is: `a-b.slice` is at `/a.slice/a-b.slice`. None: it is no slice.
+/// Where a slice's cgroup is: `a-b.slice` is at `/a.slice/a-b.slice`. `None` if it is no slice.
 pub fn path(slice: &str) -> Option<String> {
     let stem = slice.strip_suffix(SLICE)?;
     if stem == "-" {
@@ -42,7 +42,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// From the path of its cgroup; None: that is no scope.
+    /// The scope at a cgroup's path; `None` if that is no scope.
     pub fn at(path: &str) -> Option<Scope> {
         let (parent, unit) = path.rsplit_once('/')?;
         let (prefix, id) = unit.strip_suffix(SCOPE)?.rsplit_once('-')?;
@@ -84,7 +84,7 @@ impl Scope {
         format!("{parent}/{}", self.unit())
     }
 
-    /// As OCI runtimes are told it.
+    /// The form that OCI runtimes expect.
     pub fn to_oci(&self) -> String {
         format!("{}:{}:{}", self.slice, self.prefix, self.id)
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_has_three_names() {
+    fn a_scope_is_known_by_path_unit_and_oci_form() {
         let scope = Scope::parse("a-b.slice:coracle-1a2b3c:ff00").unwrap();
         assert_eq!(scope.unit(), "coracle-1a2b3c-ff00.scope");
         assert_eq!(scope.path(), "/a.slice/a-b.slice/coracle-1a2b3c-ff00.scope");

@@ -1,5 +1,5 @@
 //! systemd as far as cgroups need it: slices and scopes that exist for a while, their limits, and
-//! their end. A connection is made for a few calls and let go, so that nothing piles up on it.
+//! their end. A connection is made for a few calls and closed, so that no signals pile up on it.
 
 use std::{future::Future, io, path::Path, time::Duration};
 
@@ -160,7 +160,7 @@ impl Systemd {
     }
 }
 
-/// For threads that may wait: connects, does `work` and lets go.
+/// Connects, does `work` and closes the connection. It blocks the thread.
 pub fn blocking<T, F>(work: impl FnOnce(Systemd) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -171,7 +171,7 @@ where
     tokio.block_on(async { work(Systemd::connect().await?).await })
 }
 
-/// Limits of a slice or a scope; what is None is not said.
+/// Limits of a slice or a scope; those that are `None` are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes.
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_said_in_systemds_words() {
+    fn limits_become_systemd_properties() {
         let limits = Limits {
             memory: Some(64 << 20),
             cpu_weight: Some(39),

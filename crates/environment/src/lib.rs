@@ -1,13 +1,16 @@
-//! The wall clock and randomness, which a simulation replaces; and two small things that every
-//! crate needs: the printer of error chains and the counter of objects that are looked at.
+//! The wall clock and randomness, which a simulation replaces; and three small things that every
+//! crate needs: the printer of error chains, the counter of visited objects, and the record of
+//! skipped tests.
 //!
 //! Timers are tokio's (a simulation pauses them). Wall-clock readings and random bytes come from
 //! the [`Environment`] that every component receives, never from the standard library directly.
 
 mod chain;
+mod skip;
 pub mod work;
 
 pub use chain::{Chain, chain};
+pub use skip::skip_test;
 
 use std::sync::{
     Arc, Mutex,

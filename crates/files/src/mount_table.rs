@@ -29,8 +29,8 @@ pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A path of the table: the kernel writes blanks, tabs, line ends and backslashes as a backslash and
-/// three octal digits.
+/// A path of the table: the kernel writes blanks, tabs, line ends and backslashes as a backslash
+/// and three octal digits.
 pub fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

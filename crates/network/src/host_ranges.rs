@@ -18,8 +18,10 @@ use crate::netlink::route::{
     RTM_GETROUTE, RTN_UNICAST,
 };
 use crate::netlink::{Connection, Error};
+use crate::subnet::Subnet;
 
-/// The kernel's own table of local and broadcast addresses, which `addresses` tells better.
+/// The kernel's own table of local and broadcast addresses; the list of addresses has them in a better
+/// form.
 const RT_TABLE_LOCAL: u32 = 255;
 /// Entries that the kernel made from others while routing, not configuration.
 const RTM_F_CLONED: u32 = 0x200;
@@ -48,6 +50,12 @@ impl IpRange {
     /// Whether some address lies in both. Ranges of different families never overlap.
     pub fn overlaps(&self, other: &IpRange) -> bool {
         self.0.contains(&other.0) || other.0.contains(&self.0)
+    }
+}
+
+impl From<Subnet> for IpRange {
+    fn from(subnet: Subnet) -> IpRange {
+        IpRange::new(subnet.address().into(), subnet.prefix())
     }
 }
 

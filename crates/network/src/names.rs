@@ -15,11 +15,11 @@ pub fn link_prefix(cluster_id: &str) -> String {
 /// The node's end of a pod's veth pair: 15 characters, the kernel's limit.
 pub fn pod_link(cluster_id: &str, container_id: &str, interface: &str) -> String {
     let hash = container_hash(container_id, interface);
-    let hex: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex::encode(&hash[..4]);
     format!("c{cluster_id}-{}", &hex[..7])
 }
 
-/// A locally administered, unicast hardware address. `side` tells the two ends apart.
+/// A locally administered, unicast hardware address. `side` is one of the two ends.
 pub fn hardware_address(container_id: &str, interface: &str, side: u8) -> [u8; 6] {
     let hash = container_hash(container_id, interface);
     [
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_the_kernel() {
+    fn link_names_fit_the_kernels_limit() {
         assert_eq!(pod_link("a1b2c3", "some-container", "eth0").len(), 15);
         assert!(pod_link("a1b2c3", "x", "eth0").starts_with(&link_prefix("a1b2c3")));
         assert_ne!(

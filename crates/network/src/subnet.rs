@@ -64,12 +64,6 @@ impl FromStr for Subnet {
     }
 }
 
-impl From<Subnet> for crate::host_ranges::IpRange {
-    fn from(subnet: Subnet) -> Self {
-        Self::new(subnet.address().into(), subnet.prefix())
-    }
-}
-
 impl Serialize for Subnet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -88,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_and_membership() {
+    fn subnets_know_their_bounds_and_members() {
         let subnet: Subnet = "10.244.3.77/24".parse().unwrap();
         assert_eq!(subnet.to_string(), "10.244.3.0/24");
         assert_eq!(subnet.first(), Ipv4Addr::new(10, 244, 3, 1));

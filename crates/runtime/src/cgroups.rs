@@ -1,6 +1,6 @@
-//! Control groups as files: where a group lies in each hierarchy (v1, v2 or both), joining,
-//! reading numbers, killing and removing. Limits at creation are the OCI command's. Slices and
-//! scopes are systemd's: it is told when one of them shall go.
+//! Control groups as files: where a cgroup lies in each hierarchy (v1, v2 or both), joining it,
+//! reading its numbers, killing its processes and removing it. The OCI runtime sets the limits when it
+//! creates a container. Slices and scopes belong to systemd, which is asked to remove them.
 
 use std::{
     fs::{self, File},
@@ -19,8 +19,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{failpoint, sys};
 
-/// How long killed processes may take to be gone.
-const PATIENCE_MILLIS: i64 = 20_000;
+/// How long killed processes may take to end.
+const KILL_TIMEOUT_MILLIS: i64 = 20_000;
 
 /// The v1 controllers in whose hierarchies every OCI command makes a group.
 pub const LIMITING: [&str; 12] = [
@@ -65,7 +65,7 @@ impl Hierarchies {
         let mut found = Hierarchies::default();
         let all = own.lines().count();
         for line in table.lines() {
-            found.take(&line?);
+            found.add_mount(&line?);
             if found.legacy.len() + usize::from(found.unified.is_some()) == all {
                 break;
             }
@@ -73,8 +73,8 @@ impl Hierarchies {
         Ok(found)
     }
 
-    /// From one line of the mount table.
-    fn take(&mut self, line: &str) {
+    /// Adds the hierarchy that one line of the mount table describes, if it describes one.
+    fn add_mount(&mut self, line: &str) {
         let Some((left, right)) = line.split_once(" - ") else {
             return;
         };
@@ -122,8 +122,8 @@ impl Hierarchies {
             .chain(self.unified.as_ref())
     }
 
-    /// Moves this process into `group` for each of the `controllers`. Each costs a system-wide lock:
-    /// what brings nothing is better left out.
+    /// Moves this process into `group` for each of the `controllers`. Each move takes a system-wide
+    /// lock, so controllers that are not needed should be left out.
     pub fn join(&self, group: &str, controllers: &[&str]) -> io::Result<()> {
         let mut directories: Vec<PathBuf> = controllers
             .iter()
@@ -132,7 +132,7 @@ impl Hierarchies {
         if self.legacy.is_empty()
             && let Some(point) = &self.unified
         {
-            share_out(point, group, controllers);
+            enable_controllers(point, group, controllers);
             directories.extend(self.unified_path(group));
         }
         directories.dedup();
@@ -143,7 +143,8 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// As little as can be given, for what never runs. Best effort: the controller may be off.
+    /// Gives `group` the smallest share of CPU time, for processes that never run. Best effort: the
+    /// controller may be off.
     pub fn give_least_cpu(&self, group: &str) {
         let legacy = self.legacy_path("cpu", group);
         let unified = self.unified_path(group);
@@ -158,9 +159,9 @@ impl Hierarchies {
         }
     }
 
-    /// The next move into a cgroup, by whomever, will not have to wait: the first one after a while
-    /// waits for every processor to have passed a quiet point (some ten milliseconds), and those
-    /// soon after it do not. Moves this process to where it is, which changes nothing.
+    /// Makes the next move of a process into a cgroup fast. The first move after a while waits until
+    /// every processor has passed a quiet point (some ten milliseconds), and those soon after it do
+    /// not. This moves the calling process to the cgroup that it is in, which changes nothing.
     pub fn make_ready_for_moves(&self) {
         let table = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = table.lines().find_map(|line| {
@@ -250,7 +251,7 @@ impl Hierarchies {
         if !self.exists(group) {
             return Ok(());
         }
-        let late = sys::monotonic_millis() + PATIENCE_MILLIS;
+        let late = sys::monotonic_millis() + KILL_TIMEOUT_MILLIS;
         if is_systemds(group) {
             while !self.processes(group).is_empty() && sys::monotonic_millis() < late {
                 self.end(group);
@@ -288,8 +289,8 @@ impl Hierarchies {
         ends.len()
     }
 
-    /// Removes `group` where nobody is in it and nothing below it. Of systemd's, those below it
-    /// that hold nobody go too. Not for async threads.
+    /// Removes `group` where it has no process and no cgroup below it. Below a slice of systemd, empty
+    /// slices and scopes are removed too. It blocks.
     pub fn remove_if_empty(&self, group: &str) {
         if is_systemds(group) {
             if self.exists(group) && self.processes(group).is_empty() {
@@ -327,9 +328,9 @@ fn stop_unit(group: &str) -> io::Result<()> {
     systemd::blocking(async |mut systemd| systemd.stop(unit).await).map_err(io::Error::other)
 }
 
-/// Has every group above `group` give its members the `controllers` it has itself. Best effort: what
-/// is not given cannot be limited, and that is told where a limit is asked for.
-fn share_out(point: &Path, group: &str, controllers: &[&str]) {
+/// Enables the `controllers` for `group` in every group above it. Best effort: a limit of a controller
+/// that could not be enabled fails where the limit is set.
+fn enable_controllers(point: &Path, group: &str, controllers: &[&str]) {
     let mut above = point.to_owned();
     for part in group.split('/').filter(|part| !part.is_empty()) {
         let file = above.join("cgroup.subtree_control");

@@ -1,12 +1,12 @@
-//! What the embedded runtime is told at start. Nothing here is read from flags or the environment.
+//! The settings of the embedded runtime. Nothing here is read from flags or the environment.
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
 use dbus::slice;
 
-use crate::images;
+use crate::own_executable::is_own_executable;
 
-/// Where the runtime keeps things and whom it calls.
+/// The directories of the runtime, and the programs that it runs.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Persistent: images, snapshots, container and sandbox records.
@@ -33,19 +33,18 @@ pub struct Config {
     pub oci_handlers: BTreeMap<String, Vec<OsString>>,
     /// The command that becomes a shim, e.g. `coracle shim`.
     pub shim_command: Vec<OsString>,
-    /// Who makes cgroups.
     pub cgroup_driver: CgroupDriver,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
     /// Directories with `<registry>/hosts.toml`.
     pub registry_directories: Vec<PathBuf>,
-    /// Tells one boot of the machine from the next.
+    /// A file whose content differs between two boots of the machine.
     pub boot_id_file: PathBuf,
-    /// Where the layers of a pod's images are told to arrive.
+    /// Records the progress of image pulls on the timelines of pods.
     pub recorder: trace::Recorder,
 }
 
-/// Who makes cgroups: whoever needs one, as a directory, or systemd, as a slice or a scope.
+/// How cgroups are made: as directories by whoever needs one, or by systemd as slices and scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupDriver {
     #[default]
@@ -54,27 +53,31 @@ pub enum CgroupDriver {
 }
 
 impl std::str::FromStr for CgroupDriver {
-    type Err = String;
+    type Err = UnknownCgroupDriver;
 
-    fn from_str(name: &str) -> Result<CgroupDriver, String> {
+    fn from_str(name: &str) -> Result<CgroupDriver, UnknownCgroupDriver> {
         match name {
             "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
             "systemd" => Ok(CgroupDriver::Systemd),
-            other => Err(format!("no cgroup driver {other:?}: cgroupfs or systemd")),
+            other => Err(UnknownCgroupDriver(other.to_owned())),
         }
     }
 }
 
-/// A CNI plugin that is part of this binary. Found under its name as a link to the running file, it
-/// is called on a thread instead of as a process, with the same words.
+#[derive(Debug, thiserror::Error)]
+#[error("no cgroup driver {0:?}: cgroupfs or systemd")]
+pub struct UnknownCgroupDriver(String);
+
+/// A CNI plugin that is part of this binary. Where the plugin of this name is a link to the running
+/// file, it is called on a thread instead of as a process, with the same variables and input.
 #[derive(Clone)]
 pub struct OwnPlugin {
     pub name: &'static str,
     pub call: Arc<PluginCall>,
 }
 
-/// Takes the environment and the standard input that a process would get. Gives what it would
-/// write, in success and in failure.
+/// Its arguments are the environment and the standard input of the process; it returns what the
+/// process would write, in success and in failure.
 pub type PluginCall =
     dyn Fn(&BTreeMap<&str, String>, &[u8]) -> Result<String, String> + Send + Sync;
 
@@ -84,13 +87,13 @@ impl std::fmt::Debug for OwnPlugin {
     }
 }
 
-/// The cgroups that hold everything of a cluster, with the one driver and with the other.
+/// The cgroups that contain everything of a cluster: with the cgroupfs driver, and with systemd.
 pub fn cgroup_roots(cluster_id: &str) -> [String; 2] {
     let name = format!("coracle-{cluster_id}");
     [format!("/{name}"), format!("/{}", slice::name(&[&name]))]
 }
 
-/// The kernel's.
+/// The kernel's file with an id of this boot.
 pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The handlers that need no configuration: runtimes found where packages install them.
@@ -114,14 +117,6 @@ pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
 }
 
 impl Config {
-    pub fn registries(&self) -> images::Settings {
-        images::Settings {
-            directories: self.registry_directories.clone(),
-            insecure: self.insecure_registries.clone(),
-            ..images::Settings::default()
-        }
-    }
-
     /// Changes with every boot.
     pub fn boot_id(&self) -> String {
         std::fs::read_to_string(&self.boot_id_file)
@@ -141,7 +136,7 @@ impl Config {
     pub fn is_own_oci(&self, handler: &str) -> bool {
         self.oci_command_of(handler)
             .and_then(|command| command.first())
-            .is_some_and(|program| crate::oci::is_own_executable(program.as_ref()))
+            .is_some_and(|program| is_own_executable(program.as_ref()))
     }
 
     /// The cgroup of this cluster for pods (`pods`) or shims (`shims`).

@@ -50,7 +50,8 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Anything but a directory. False: it is left out, being a socket, which is of no use to others.
+/// Copies anything but a directory. Returns false for a socket, which is left out since a copy of it
+/// would be of no use.
 fn copy_entry(source: &Path, target: &Path, metadata: &fs::Metadata) -> io::Result<bool> {
     let kind = metadata.file_type();
     if kind.is_symlink() {

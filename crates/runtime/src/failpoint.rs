@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which of the points reached is the last; zero: none.
+/// The number of the point at which the process dies; zero means none.
 static DIE_AT: AtomicU64 = AtomicU64::new(0);
 static REACHED: AtomicU64 = AtomicU64::new(0);
 

@@ -1,11 +1,11 @@
-//! What existing containers stand on, read from their records: for commands beside a server that
-//! may or may not be running.
+//! The images and layers that existing containers use, read from their records: for commands that
+//! run whether or not a server does.
 
 use std::{collections::BTreeSet, io, path::Path};
 
 use crate::records::{ContainerRecord, Directory};
 
-/// Images and layers that must not go.
+/// Images and layers that must not be removed.
 #[derive(Debug, Default)]
 pub struct InUse {
     pub images: BTreeSet<String>,
@@ -14,7 +14,7 @@ pub struct InUse {
 
 /// Of the runtime whose persistent directory is `root`.
 pub fn in_use(root: &Path) -> io::Result<InUse> {
-    let (records, _) = Directory::new(root, "containers").load::<ContainerRecord>()?;
+    let (records, _) = Directory::of_containers(root).load::<ContainerRecord>()?;
     let mut found = InUse::default();
     for record in records {
         found.images.insert(record.image_id);

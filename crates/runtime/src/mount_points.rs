@@ -22,7 +22,7 @@ pub struct MountPoints {
 }
 
 impl MountPoints {
-    /// Makes what is missing.
+    /// Makes the missing files and directories.
     pub fn open(root: PathBuf) -> io::Result<MountPoints> {
         let points = MountPoints { root };
         let account = ACCOUNT.trim_start_matches('/');
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_that_mount_an_account_have_its_place() {
+    fn only_containers_that_mount_a_service_account_have_its_mount_point() {
         let root = tempfile::tempdir().unwrap();
         let points = MountPoints::open(root.path().join("points")).unwrap();
         MountPoints::open(root.path().join("points")).expect("again is fine");

@@ -1,6 +1,6 @@
-//! Mounts as trees in hand: cloned, restricted, given another mapping of owners, attached somewhere.
-//! This is what user namespaces need, and works with every OCI command, since it happens before one
-//! is called; and what our own makes containers of.
+//! Detached mount trees: cloned, restricted, given another mapping of owners, attached somewhere.
+//! Pods with user namespaces need them with every OCI runtime, and our own OCI runtime makes the root
+//! of a container from them.
 
 use std::{
     ffi::{CStr, CString},
@@ -53,7 +53,7 @@ pub fn copy(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
     open_tree(libc::AT_FDCWD, &path, recursive)
 }
 
-/// The same of what a descriptor stands for, which no name can be changed to mean something else.
+/// A detached copy of the mount of an open file, which cannot be exchanged as the file at a path can.
 pub fn copy_of(place: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
     open_tree(place.as_raw_fd(), c"", recursive)
 }
@@ -187,7 +187,7 @@ pub fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     move_to(tree, libc::AT_FDCWD, &target, MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Mounts a detached tree over what a descriptor stands for.
+/// Mounts a detached tree over an open file.
 pub fn attach_to(tree: &OwnedFd, target: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     move_to(tree, target.as_raw_fd(), c"", flags)
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_of_what_was_opened_and_not_of_what_has_its_name_now() {
+    fn a_copy_is_of_the_opened_directory_and_not_of_its_successor_at_the_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("null");
         std::fs::write(&path, "opened").unwrap();

@@ -1,6 +1,6 @@
-//! What is known of sandboxes and containers across restarts of the server: one file each, a line of
-//! JSON per change, written before the effects it announces. The last whole line counts: adding one
-//! costs no new file, and a torn one leaves the line before it.
+//! The records of sandboxes and containers that survive a restart of the server: one file each, with
+//! a line of JSON per change that is written before the change takes effect. The last whole line is the
+//! record: adding a line costs no new file, and a torn line leaves the line before it.
 
 use std::{
     fs::{self, OpenOptions},
@@ -37,7 +37,7 @@ pub struct SandboxRecord {
     /// Unix nanoseconds.
     pub created_at: i64,
     pub phase: SandboxPhase,
-    /// None: the host's network.
+    /// `None` means the host's network.
     pub netns: Option<PathBuf>,
     pub addresses: Vec<IpAddr>,
     /// The network has been detached.
@@ -46,7 +46,7 @@ pub struct SandboxRecord {
     pub pid: i32,
     pub cgroup: String,
     pub boot_id: String,
-    /// The pod's own users; None: the host's.
+    /// The mapping of the pod's user namespace; `None` means the host's users.
     #[serde(default)]
     pub users: Option<Mapping>,
 }
@@ -57,7 +57,7 @@ pub struct ContainerRecord {
     pub sandbox: String,
     #[serde(with = "encoded")]
     pub config: ContainerConfig,
-    /// What the image was asked for as, and which one it was.
+    /// The image's id, and the digest by which it is reported.
     pub image_id: String,
     pub image_ref: String,
     pub layers: Vec<String>,
@@ -71,6 +71,12 @@ pub struct ContainerRecord {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+}
+
+impl ContainerRecord {
+    pub fn is_running(&self) -> bool {
+        self.started_at != 0 && self.exit.is_none()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,18 +100,24 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub fn new(root: &Path, kind: &str) -> Directory {
+    /// One file per sandbox.
+    pub fn of_sandboxes(root: &Path) -> Directory {
         Directory {
-            path: root.join(kind),
+            path: root.join("sandboxes"),
+            alone: true,
+        }
+    }
+
+    /// One directory per container, which also holds what the container writes.
+    pub fn of_containers(root: &Path) -> Directory {
+        Directory {
+            path: root.join("containers"),
             alone: false,
         }
     }
 
-    pub fn alone(root: &Path, kind: &str) -> Directory {
-        Directory {
-            alone: true,
-            ..Directory::new(root, kind)
-        }
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub fn of(&self, id: &str) -> PathBuf {
@@ -232,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_whole_line_counts() {
+    fn the_last_whole_line_is_the_record() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::new(root.path(), "things");
+        let records = Directory::of_containers(root.path());
         records.write("a", &"first").unwrap();
         records.write("a", &"second").unwrap();
         assert_eq!(load(&records), ["second"]);
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn a_record_of_many_changes_stays_small() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::new(root.path(), "things");
+        let records = Directory::of_containers(root.path());
         let long = "x".repeat(100_000);
         for _ in 0..7 {
             records.write("a", &long).unwrap();
@@ -264,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn a_record_alone_is_one_file() {
+    fn a_sandbox_record_is_one_file() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::alone(root.path(), "things");
+        let records = Directory::of_sandboxes(root.path());
         records.write("a", &"first").unwrap();
         records.write("a", &"second").unwrap();
         assert!(records.of("a").is_file());
@@ -274,6 +286,6 @@ mod tests {
         records.remove("a").unwrap();
         records.remove("a").unwrap();
         assert!(load(&records).is_empty());
-        assert_eq!(fs::read_dir(root.path().join("things")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(records.path()).unwrap().count(), 0);
     }
 }

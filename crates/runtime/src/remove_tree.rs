@@ -16,7 +16,7 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-/// Nothing there is fine. What is mounted inside makes it fail.
+/// A missing directory is fine. Mounts inside make it fail.
 pub fn remove(path: &Path) -> io::Result<()> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let top = match open(path, flags, Mode::empty()) {

@@ -20,13 +20,13 @@ const OPTIONS_LIMIT: usize = 4095;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path}: {source}")]
+    #[error("{path}")]
     File {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("mounting {path} with {layers} layers: {source}")]
+    #[error("mounting {path} with {layers} layers")]
     Mount {
         path: PathBuf,
         layers: usize,
@@ -113,7 +113,7 @@ impl Snapshot {
 
     /// Unmounts and removes everything the container wrote.
     pub fn remove(&self) -> Result<(), Error> {
-        // An older server mounted it beside the record.
+        // An older server mounted it next to the record.
         for rootfs in [self.rootfs(), self.directory.join("rootfs")] {
             sys::unmount(&rootfs).map_err(|source| Error::Mount {
                 path: rootfs.clone(),
@@ -154,7 +154,7 @@ fn mount_overlay(
 ) -> Result<(), Error> {
     let names: Vec<String> = lower.iter().map(|path| escape(path)).collect();
     let mut text = format!("lowerdir={},{options}", names.join(":"));
-    // The kernel reads one page of options. Where paths are too many for it, descriptors stand in.
+    // The kernel reads one page of options. Paths that do not fit are replaced by descriptors.
     let mut opened = Vec::new();
     if text.len() >= OPTIONS_LIMIT {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;

@@ -1,4 +1,8 @@
 //! Thin wrappers around system calls that neither std nor nix offers in the form needed here.
+//!
+//! `/proc` is read by hand and not with the procfs crate: each reader needs one field or stops at the
+//! first matching line, and procfs parses every field of every line into owned values first, which on
+//! the path of a container's start costs time that grows with the number of mounts.
 
 use std::{
     fs::{self, File},
@@ -197,7 +201,7 @@ fn through_directory<T>(path: &Path, call: impl FnOnce(&Path) -> io::Result<T>) 
 /// Descriptors that one message may carry.
 pub const MOST_DESCRIPTORS: usize = 4;
 
-/// Sends bytes and, beside their first one, descriptors. Returns how many bytes were taken.
+/// Sends bytes and, with their first one, descriptors. Returns how many bytes were sent.
 pub fn send_with(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -215,7 +219,7 @@ pub fn send_with(
     )
 }
 
-/// Receives bytes and the descriptors that came beside them.
+/// Receives bytes and the descriptors that came with them.
 pub fn receive_with(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -307,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_travel_beside_bytes() {
+    fn descriptors_are_passed_with_bytes() {
         use std::io::{Read, Write};
         let (near, far) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();

@@ -1,4 +1,4 @@
-//! What pods say about other pods near which they want to be or not to be, read once per pod.
+//! Affinity and anti-affinity of pods to other pods, read once per pod.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -106,7 +106,7 @@ pub struct AffinityTerms {
 }
 
 impl AffinityTerms {
-    /// None if the pod says nothing about others.
+    /// `None` if the pod has no affinity to other pods.
     pub fn of(pod: &Pod, spec: &PodSpec) -> Option<Box<AffinityTerms>> {
         let affinity = spec.affinity.as_ref()?;
         let near = affinity.pod_affinity.as_ref();

@@ -65,7 +65,7 @@ pub struct Profile {
     pub plugin_config: Vec<PluginConfig>,
 }
 
-/// What is switched on and off at each extension point.
+/// The plugins that are enabled and disabled at each extension point.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Plugins {
@@ -130,7 +130,7 @@ impl Profile {
         self.scheduler_name.as_deref().unwrap_or(SCHEDULER_NAME)
     }
 
-    /// What the file says for the plugin.
+    /// The arguments of the plugin in the file.
     pub fn arguments(&self, plugin: &str) -> Option<&Value> {
         let mut given = self.plugin_config.iter();
         let given = given.find(|given| given.name == plugin)?;

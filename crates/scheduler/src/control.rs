@@ -42,7 +42,7 @@ const MOST_WRITES: usize = 256;
 const MOST_PREPARING: usize = 4096;
 /// The API refuses longer event messages.
 const LONGEST_MESSAGE: usize = 1024;
-/// What preemption says where no node was even looked at.
+/// The message about preemption where no node was even looked at.
 const HOPELESS: &str =
     "preemption: 0/COUNT nodes are available: COUNT Preemption is not helpful for scheduling.";
 
@@ -52,7 +52,7 @@ pub(crate) struct Control {
     recorder: trace::Recorder,
     decisions: Decisions,
     profiles: Arc<Profiles>,
-    /// What each profile remembers, by its name.
+    /// The state that each profile keeps, by its name.
     memories: BTreeMap<String, Memory>,
     waiting: WaitingPods,
     informer: Informer<Pod>,
@@ -592,7 +592,7 @@ impl Control {
 
     fn binding_failed(&mut self, queued: Queued, error: &BindError) {
         let pod = queued.pod.clone();
-        tracing::warn!(pod = %pod.key, %error, "binding failed");
+        tracing::warn!(pod = %pod.key, error = %environment::chain(error), "binding failed");
         let was_assumed = self.snapshot.is_assumed(&pod.uid);
         let node = self.snapshot.placed_on(&pod.uid).map(str::to_owned);
         if let Some(framework) = self.profiles.get(scheduler_name(&pod.pod)) {
@@ -633,15 +633,12 @@ impl Control {
             BindError::Unprepared(error) => ("PreBind", error.plugin),
             _ => ("Bind", binder.map_or("", |binder| binder.name())),
         };
-        let message = match error {
-            BindError::Api(kube::Error::Api(status)) => status.message.clone(),
-            error => error.to_string(),
-        };
-        let message = format!("running {point} plugin \"{plugin}\": {message}");
+        let cause = environment::chain(error);
+        let message = format!("running {point} plugin \"{plugin}\": {cause}");
         self.explain(pod, "SchedulerError", message);
     }
 
-    /// Tells the user why the pod waits: an event, and the pod's condition.
+    /// Reports why the pod is not scheduled: in an event, and in the pod's condition.
     fn explain(&mut self, pod: Arc<PodInfo>, reason: &'static str, message: String) {
         if let Some(memory) = self.memories.get(scheduler_name(&pod.pod)) {
             let text = truncate(message.clone());

@@ -122,7 +122,7 @@ impl Question {
     }
 }
 
-/// What a term of an existing pod does to others.
+/// The effect of a term of an existing pod on others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     Repels,

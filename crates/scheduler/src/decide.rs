@@ -410,7 +410,7 @@ mod tests {
             seen.extend(scored.map(|result| result.node));
         }
         assert_eq!(seen.len(), 1200, "every node has its turn");
-        // All of fewer nodes are scored, and none is left out when only few would do.
+        // All of fewer nodes are scored, and none is left out when only few are feasible.
         for number in 10..1200 {
             nodes.remove_node(&format!("n{number:04}"));
         }

@@ -1,5 +1,5 @@
-//! The result of one decision: the node of a pod, or why there is none, and what was found out about
-//! each node.
+//! The result of one decision: the node of a pod, or why there is none, and what was found out
+//! about each node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ pub enum SchedulingResult {
     },
 }
 
-/// What the plugins said of a node for a pod.
+/// The result of the plugins for one pod and one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeResult {
     pub node: String,

@@ -1,9 +1,9 @@
 //! The extension points of the scheduler. A plugin has a name and something for one or more points.
 //!
 //! A pod's way: PreEnqueue and QueueSort in the queue; PreFilter, Filter per node, PostFilter if no
-//! node would do, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are pure
-//! over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. The profile decides
-//! which plugins run at which point: [`Framework`](crate::Framework).
+//! node is feasible, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are
+//! pure over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. The profile
+//! decides which plugins run at which point: [`Framework`](crate::Framework).
 
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ pub enum ClusterEvent<'a> {
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// What the plugin has for which extension point.
+    /// The extension points that the plugin implements.
     fn points(self: Arc<Self>) -> Points;
 
     /// Whether the event may let any pod pass that this plugin rejected. Pods come to nodes all the
@@ -88,7 +88,7 @@ pub trait Plugin: Send + Sync {
     }
 }
 
-/// What a plugin has for each extension point.
+/// The implementations of a plugin for the extension points.
 #[derive(Clone, Default)]
 pub struct Points {
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
@@ -115,7 +115,7 @@ pub trait QueueSort: Plugin {
     fn rank(&self, pod: &PodInfo) -> i64;
 }
 
-/// What is known of the pod before any node is looked at.
+/// The result of a PreFilter plugin for a pod.
 pub enum PreFiltered {
     Any,
     /// Only these nodes can pass.
@@ -156,8 +156,8 @@ impl Rejection {
     }
 }
 
-/// What a plugin computed about one pod before looking at nodes. When pods come to a node or leave
-/// it on trial, the filter is informed and counts with them.
+/// A filter with what a plugin computed about one pod before looking at nodes. When pods come to a
+/// node or leave it on trial, the filter is informed and counts with them.
 pub trait CycleFilter: Send + Sync {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> Option<Rejection>;
 
@@ -208,7 +208,7 @@ pub trait NodeTrial {
 pub struct UnschedulablePod<'a> {
     pub trials: &'a dyn Trials,
     pub budgets: &'a [Budget],
-    /// What was found out about each node.
+    /// The result for each node.
     pub results: &'a [NodeResult],
     /// A random number.
     pub random: u64,
@@ -339,8 +339,10 @@ pub trait Permit: Plugin {
 pub enum BindError {
     #[error("the binding could not be encoded")]
     Encode(#[source] serde_json::Error),
-    #[error(transparent)]
-    Api(#[from] kube::Error),
+    /// Its message is the server's own. `kube::Error` is no source here: it would print the whole
+    /// `Status` once more.
+    #[error("{}", client::retry::sentence(.0))]
+    Api(kube::Error),
     /// A plugin failed before the binding was written.
     #[error(transparent)]
     Unprepared(PreBindError),
@@ -350,6 +352,12 @@ pub enum BindError {
         plugin: &'static str,
         message: String,
     },
+}
+
+impl From<kube::Error> for BindError {
+    fn from(error: kube::Error) -> BindError {
+        BindError::Api(error)
+    }
 }
 
 /// A plugin failed before the binding was written.
@@ -364,7 +372,7 @@ pub struct PreBindError {
 pub type Preparation = Pin<Box<dyn Future<Output = Result<(), PreBindError>> + Send>>;
 
 pub trait PreBind: Plugin {
-    /// What must be done before the binding is written; none if nothing. Asked in the loop after
+    /// The work to do before the binding is written, if there is any. Asked in the loop after
     /// Reserve; the work itself runs beside it and may take minutes.
     fn pre_bind(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &Snapshot) -> Option<Preparation>;
 }

@@ -60,7 +60,7 @@ pub use workload_selectors::WorkloadSelectors;
 /// The scheduler's name in `spec.schedulerName`; pods that name another are left alone.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
 
-/// What a scheduler needs.
+/// A scheduler with everything that it needs.
 pub struct Scheduler {
     pub client: kube::Client,
     pub informers: Informers,
@@ -129,6 +129,6 @@ pub async fn run(
 ) {
     let scheduler = Scheduler::new(client, informers, environment, recorder);
     if let Err(error) = scheduler.run(shutdown).await {
-        tracing::error!(%error, "the scheduler cannot run");
+        tracing::error!(error = %environment::chain(&error), "the scheduler cannot run");
     }
 }

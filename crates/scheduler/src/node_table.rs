@@ -40,7 +40,7 @@ impl NodeTable {
         self.slots.len()
     }
 
-    /// For changes that nobody needs to hear of.
+    /// For changes that are not logged.
     pub(crate) fn get_quietly(&mut self, name: &str) -> Option<&mut NodeInfo> {
         let slot = self.slot(name)?;
         self.slots.get_mut(slot)?.as_mut()
@@ -100,7 +100,7 @@ impl NodeTable {
 
     fn note(&mut self, slot: usize) {
         self.changes += 1;
-        // A node that changes again and again is one change to whoever comes after the last.
+        // A node that changes several times between two readings is one change to the reader.
         if self.log.len() == LONGEST_LOG {
             self.log.pop_front();
         }

@@ -26,7 +26,7 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// The claims behind its volumes.
     pub claims: Vec<PodClaim>,
-    /// What it says about other pods, if anything.
+    /// Its affinity and anti-affinity to other pods, if it has any.
     pub affinity: Option<Box<AffinityTerms>>,
     pub spread: Vec<SpreadConstraint>,
 }

@@ -1,5 +1,5 @@
-//! Preemption: which pods of lower priority would have to be evicted from a node so that a pod fits,
-//! and on which node that does the least harm. Pure; the scheduling loop carries it out.
+//! Preemption: which pods of lower priority would have to be evicted from a node so that a pod
+//! fits, and on which node that does the least harm. Pure; the scheduling loop carries it out.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -125,8 +125,8 @@ impl Candidate {
     }
 }
 
-/// The fewest, least important pods of lower priority without which the pod fits on the node; or why
-/// it does not fit even without all of them.
+/// The fewest, least important pods of lower priority without which the pod fits on the node; or
+/// why it does not fit even without all of them.
 fn victims(
     unschedulable: &UnschedulablePod<'_>,
     node: &NodeInfo,
@@ -182,8 +182,8 @@ fn never_preempts(pod: &PodInfo) -> bool {
 }
 
 /// Whether a preemption is under way already: a pod of lower priority that was preempted is still
-/// terminating on the node for which the pod is nominated. Pods that terminate for other reasons may
-/// take their time.
+/// terminating on the node for which the pod is nominated. Pods that terminate for other reasons
+/// may take their time.
 fn waits_for_victims(pod: &PodInfo, snapshot: &Snapshot, results: &[NodeResult]) -> bool {
     let status = pod.pod.status.as_ref();
     let nominated = status.and_then(|status| status.nominated_node_name.as_deref());
@@ -288,7 +288,7 @@ mod tests {
             outcome(&crowded, &asking("web", "2", 10), &[]).unwrap(),
             "a: middle low"
         );
-        // Whom only the whole node would do; on the other there is one who stays.
+        // A pod that needs a whole node; on the other one runs a pod that cannot be preempted.
         let half = snapshot(&[
             ("a", asking("low", "1", 1)),
             ("a", asking("same", "1", 10)),

@@ -168,7 +168,7 @@ impl Framework {
             .collect()
     }
 
-    /// Who binds the pod; none if nobody wants to.
+    /// The plugin that binds the pod, if one does.
     pub fn binder(&self, pod: &PodInfo) -> Option<Arc<dyn Bind>> {
         let mut binders = self.binders.iter();
         binders.find(|binder| binder.binds(pod)).cloned()
@@ -187,7 +187,7 @@ impl Framework {
         hearing.map(|plugin| plugin.name()).collect()
     }
 
-    /// Whether one of the plugins that turned the pod away expects the event to help; any event
+    /// Whether one of the plugins that rejected the pod expects the event to help; any event
     /// may when it is not known who did.
     pub fn may_help(
         &self,
@@ -240,8 +240,8 @@ struct Built<'a> {
 
 impl Built<'_> {
     /// The plugins of one point with their weights: those that the point itself reorders or weighs
-    /// anew, then the others of the multi point that have something for it, then those that only the
-    /// point names.
+    /// anew, then the others of the multi point that have something for it, then those that only
+    /// the point names.
     fn line_up<T: ?Sized>(
         &mut self,
         point: &'static str,

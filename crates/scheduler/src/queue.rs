@@ -144,7 +144,7 @@ impl Queue {
         !self.active.is_empty() || !self.backing_off.is_empty()
     }
 
-    /// No node would do: wait for a change.
+    /// No node is feasible: the pod waits for a change.
     pub(crate) fn give_up(
         &mut self,
         queued: Queued,
@@ -170,7 +170,7 @@ impl Queue {
         self.attach(queued, now, Place::BackingOff { until, after_error });
     }
 
-    /// Whether no unschedulable pod was turned away by one of these, or by nobody in particular.
+    /// Whether no unschedulable pod was rejected by one of these plugins or without any plugin.
     pub(crate) fn is_empty_of(&self, plugins: impl Fn() -> BTreeSet<&'static str>) -> bool {
         if self.turned_away.is_empty() {
             return true;

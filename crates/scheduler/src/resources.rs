@@ -10,7 +10,7 @@ use semantics::{
     pod_resources::{self, Counted, may_be_pod_level},
 };
 
-/// What scoring assumes of a container that asks for nothing, so that such pods still spread.
+/// The requests that scores assume of a container without any, so that such pods still spread.
 const ASSUMED_MILLI_CPU: i64 = 100;
 const ASSUMED_MEMORY: i64 = 200 << 20;
 
@@ -101,7 +101,7 @@ impl From<&Amounts<'_>> for Resources {
     }
 }
 
-/// What a pod takes of its node.
+/// The requests of a pod.
 pub struct PodRequests {
     /// Its requests.
     pub stated: Resources,
@@ -125,7 +125,7 @@ impl PodRequests {
     }
 }
 
-/// What scores assume of containers that request no cpu or memory. A pod with requests of its own
+/// The requests that scores assume of containers without any. A pod with requests of its own
 /// has it assumed only where neither it nor any of its containers requests the resource.
 fn missing_requests<'a>(spec: &PodSpec, requests: &Amounts<'_>) -> Amounts<'a> {
     let own = spec.resources.as_ref();

@@ -1,5 +1,6 @@
-//! What is known of all nodes for pods of one shape, kept up to date node by node: the next pod of
-//! that shape costs as much as there were changes since the last, and the logarithm of the nodes.
+//! Filter and score results of all nodes for pods of one shape, kept up to date node by node: the
+//! next pod of that shape costs as much as there were changes since the last, and the logarithm of
+//! the nodes.
 
 use std::{
     cmp::Reverse,
@@ -35,7 +36,7 @@ pub(crate) struct Shapes {
 pub(crate) struct Candidate {
     pub(crate) node: String,
     pub(crate) total: i64,
-    /// What each plugin gave, with its weight.
+    /// The score of each plugin, with its weight.
     pub(crate) parts: Vec<(&'static str, i64)>,
 }
 
@@ -72,9 +73,9 @@ impl Shapes {
         self.current(cycle, &scorers, random)?.best(cycle, &scorers)
     }
 
-    /// Some feasible nodes, where their scores have to be found together; others have their turn with
-    /// the next pod. `None` if none is feasible, or if there are so few nodes that all of them can be
-    /// looked at.
+    /// Some feasible nodes, where their scores have to be found together; others have their turn
+    /// with the next pod. `None` if none is feasible, or if there are so few nodes that all of them
+    /// can be looked at.
     pub(crate) fn sample<'c>(
         &mut self,
         cycle: &Cycle<'c>,
@@ -96,7 +97,7 @@ impl Shapes {
         sample
     }
 
-    /// What is known for the shape of the cycle's pod, brought up to date.
+    /// The results for the shape of the cycle's pod, brought up to date.
     fn current(
         &mut self,
         cycle: &Cycle<'_>,
@@ -118,8 +119,8 @@ impl Shapes {
     }
 }
 
-/// The plugins that score one node at a time for this pod, with their weights; and whether these are
-/// all that score it.
+/// The plugins that score one node at a time for this pod, with their weights; and whether these
+/// are all that score it.
 fn scorers<'a>(
     framework: &'a Framework,
     pod: &PodInfo,
@@ -159,7 +160,7 @@ struct Shape {
     /// What the scores depend on besides the nodes.
     depends_on: Vec<u64>,
     /// By the node's slot.
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<RankedNode>>,
     /// The slots of `entries` that are taken.
     passing: BTreeSet<usize>,
     /// Nodes that do not pass, and why.
@@ -173,7 +174,7 @@ struct Shape {
 }
 
 /// A node that passes all filters.
-struct Entry {
+struct RankedNode {
     total: i64,
     lot: u64,
     /// By scorer, not scaled.
@@ -281,7 +282,7 @@ impl Shape {
             }
         }
         self.passing.insert(slot);
-        self.entries[slot] = Some(Entry {
+        self.entries[slot] = Some(RankedNode {
             total: 0,
             lot,
             scores,
@@ -316,7 +317,7 @@ impl Shape {
                 total: entry.total,
                 parts: parts(entry, scorers, &self.highest).collect(),
             });
-            // Whether others would do as well is not found out where that takes long.
+            // Whether others are feasible too is not found out where that takes long.
             if depends || best.len() > RUNNERS_UP {
                 break;
             }
@@ -328,7 +329,7 @@ impl Shape {
         })
     }
 
-    /// As many nodes as are scored at most that would do, from the slot `start` on; and the slot
+    /// As many feasible nodes as are scored at most, from the slot `start` on; and the slot
     /// to go on from.
     fn from<'c>(&self, start: usize, cycle: &Cycle<'c>) -> (Vec<&'c NodeInfo>, usize) {
         let table = cycle.snapshot.table();
@@ -365,7 +366,7 @@ impl Shape {
 }
 
 fn parts(
-    entry: &Entry,
+    entry: &RankedNode,
     scorers: &[(i64, &dyn NodeScore)],
     highest: &[i64],
 ) -> impl Iterator<Item = (&'static str, i64)> {

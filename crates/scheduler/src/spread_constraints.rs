@@ -61,7 +61,7 @@ impl SpreadConstraint {
         }
     }
 
-    /// What the system wishes for pods of a service or workload that say nothing themselves.
+    /// The constraints for pods of a service or workload that have none themselves.
     pub fn of_system() -> Vec<TopologySpreadConstraint> {
         let wish = |topology_key: &str, max_skew| TopologySpreadConstraint {
             topology_key: topology_key.to_owned(),

@@ -1,5 +1,5 @@
-//! What the scheduler follows besides pods and nodes: claims, volumes, storage classes, CSI nodes,
-//! CSI drivers with the room they have, and the labels of namespaces, as one stream.
+//! The objects that the scheduler watches besides pods and nodes: claims, volumes, storage classes,
+//! CSI nodes, CSI drivers with the room they have, and the labels of namespaces, as one stream.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl StorageFeed {
     }
 }
 
-/// What an object was and is now, however it changed.
+/// An object before and after a change.
 pub(crate) fn sides<K>(change: Change<K>) -> (Option<Arc<K>>, Option<Arc<K>>) {
     match change {
         Change::Added(new) => (None, Some(new)),

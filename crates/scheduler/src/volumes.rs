@@ -1,5 +1,5 @@
-//! Claims, volumes and storage classes as the scheduler knows them, and what it has reserved of them
-//! for pods on their way to a node. Pure; the rules of matching are in [`matching`].
+//! Claims, volumes and storage classes as the scheduler knows them, and what it has reserved of
+//! them for pods on their way to a node. Pure; the rules of matching are in [`matching`].
 
 pub mod matching;
 
@@ -34,7 +34,7 @@ pub struct Volumes {
     reserved: BTreeMap<String, Reservation>,
 }
 
-/// What becomes of a pod's unbound claims on the node chosen for it.
+/// The volumes that a pod's unbound claims get on the node chosen for it.
 #[derive(Clone, Debug, Default)]
 pub struct Reservation {
     pub node: String,
@@ -105,7 +105,8 @@ impl Volumes {
         self.capacities.remove(&ObjectKey::of(capacity));
     }
 
-    /// What the class's driver says about its room; none if it says nothing and has enough.
+    /// The storage capacity that the class's driver reports; `None` if it reports none and has
+    /// enough.
     pub fn room(&self, class: &StorageClass) -> Option<Vec<Arc<CSIStorageCapacity>>> {
         if !self.limited_drivers.contains(&class.provisioner) {
             return None;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::affinity_terms::Labels;
 
 pub trait WorkloadSelectors: Send + Sync {
-    /// What the pod's services and its controller select; none if nothing does.
+    /// The selectors of the pod's services and of its controller as one, if there are any.
     fn selector_for(&self, pod: &Pod) -> Option<LabelSelector>;
 }
 
@@ -161,7 +161,8 @@ fn merge_matching<'a>(selectors: impl Iterator<Item = &'a Labels>, pod: &Pod) ->
     merged
 }
 
-/// What is in both holds. Labels that both name are the same, as both select the pod.
+/// Adds the requirements of another selector. Labels that both name are the same, as both select
+/// the pod.
 fn add(selector: &mut Document, more: Option<Document>) {
     let Some(more) = more else {
         return;

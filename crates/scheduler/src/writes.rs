@@ -1,8 +1,9 @@
-//! What the scheduler writes: bindings, and the condition of pods it could not place. Each runs as
+//! The writes of the scheduler: bindings, and the condition of unschedulable pods. Each runs as
 //! its own task beside the decision loop.
 
 use std::sync::Arc;
 
+use client::retry::{is_conflict, is_not_found, sentence};
 use environment::Environment;
 use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
@@ -36,9 +37,9 @@ pub(crate) enum Written {
     Preempted,
 }
 
-/// What is between a decision and its end.
+/// The steps from a decision to the binding.
 pub(crate) struct Steps {
-    /// None if nobody has to permit it.
+    /// `None` if no plugin delays the binding.
     pub(crate) permission: Option<Answer>,
     pub(crate) preparations: Vec<Preparation>,
     pub(crate) binder: Arc<dyn Bind>,
@@ -128,15 +129,13 @@ pub(crate) async fn explain(
         let patch = Patch::Strategic(patch);
         let parameters = PatchParams::default();
         match api.patch_status(&pod.key.name, &parameters, &patch).await {
-            Err(error) if client::retry::is_conflict(&error) => {
-                match api.get(&pod.key.name).await {
-                    Ok(pod) => current = Arc::new(pod),
-                    Err(_) => break,
-                }
-            }
-            Err(error) if !client::retry::is_not_found(&error) => {
+            Err(error) if is_conflict(&error) => match api.get(&pod.key.name).await {
+                Ok(pod) => current = Arc::new(pod),
+                Err(_) => break,
+            },
+            Err(error) if !is_not_found(&error) => {
                 // The next attempt says it again.
-                tracing::warn!(pod = %pod.key, %error, "the condition could not be written");
+                tracing::warn!(pod = %pod.key, error = sentence(&error), "the condition could not be written");
                 break;
             }
             _ => break,
@@ -145,8 +144,7 @@ pub(crate) async fn explain(
     Written::Condition
 }
 
-/// Deletes the victims, marking each as disrupted first, and writes into the pod's status where room is
-/// being made for it.
+/// Nominates the pod for the node, and deletes the victims there, marking each as disrupted first.
 pub(crate) async fn preempt(
     client: kube::Client,
     environment: Environment,
@@ -177,9 +175,9 @@ pub(crate) async fn preempt(
             .patch_status(&victim.key.name, &PatchParams::default(), &patch)
             .await;
         if let Err(error) = marked
-            && !client::retry::is_not_found(&error)
+            && !is_not_found(&error)
         {
-            tracing::warn!(pod = %victim.key, %error, "the victim could not be marked");
+            tracing::warn!(pod = %victim.key, error = sentence(&error), "the victim could not be marked");
         }
         let parameters = DeleteParams {
             preconditions: Some(kube::api::Preconditions {
@@ -189,15 +187,15 @@ pub(crate) async fn preempt(
             ..DeleteParams::default()
         };
         if let Err(error) = api.delete(&victim.key.name, &parameters).await
-            && !client::retry::is_not_found(&error)
+            && !is_not_found(&error)
         {
-            tracing::warn!(pod = %victim.key, %error, "the victim could not be deleted");
+            tracing::warn!(pod = %victim.key, error = sentence(&error), "the victim could not be deleted");
         }
     }
     Written::Preempted
 }
 
-/// Takes back what was nominated to a pod.
+/// Removes a pod's nomination.
 pub(crate) async fn withdraw(client: kube::Client, pod: Arc<PodInfo>) -> Written {
     nominate(&client, &pod, None).await;
     Written::Condition
@@ -213,9 +211,9 @@ async fn nominate(client: &kube::Client, pod: &PodInfo, node: Option<&str>) {
         .patch_status(&pod.key.name, &PatchParams::default(), &patch)
         .await;
     if let Err(error) = written
-        && !client::retry::is_not_found(&error)
+        && !is_not_found(&error)
     {
-        tracing::warn!(pod = %pod.key, %error, "the nominated node could not be written");
+        tracing::warn!(pod = %pod.key, error = sentence(&error), "the nominated node could not be written");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Which labels a label selector of a typed object matches.
 //!
-//! Upstream decides in `LabelSelectorAsSelector` (`k8s.io/apimachinery/pkg/apis/meta/v1`): a missing
-//! selector matches nothing, an empty one everything, and one that cannot be read nothing. What is
-//! read once and used often is parsed into [`api::selector::LabelSelector`]; for a single question
-//! [`matches`] needs no memory. It does not check the form of keys and values, which the API server
-//! has done.
+//! Upstream decides in `LabelSelectorAsSelector` (`k8s.io/apimachinery/pkg/apis/meta/v1`): a
+//! missing selector matches nothing, an empty one everything, and one that cannot be read nothing.
+//! What is read once and used often is parsed into [`api::selector::LabelSelector`]; for a single
+//! question [`matches`] needs no memory. It does not check the form of keys and values, which the
+//! API server has done.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Which owner controls an object.
 //!
-//! Upstream decides in `GetControllerOf` and `IsControlledBy` (`k8s.io/apimachinery/pkg/apis/meta/v1`):
-//! the first owner reference with `controller: true`.
+//! Upstream decides in `GetControllerOf` and `IsControlledBy`
+//! (`k8s.io/apimachinery/pkg/apis/meta/v1`): the first owner reference with `controller: true`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 

@@ -1,10 +1,10 @@
 //! The quality-of-service class of a pod.
 //!
-//! Upstream decides in `GetPodQOS` and `ComputePodQOS` (`pkg/apis/core/v1/helper/qos`): only cpu and
-//! memory count, and of them only amounts above zero. Without any, the pod is `BestEffort`. It is
-//! `Guaranteed` when every container has limits of both and the sums of requests and limits are the
-//! same, and `Burstable` otherwise. Resources of the pod as a whole, where it has the field, count
-//! instead of its containers'.
+//! Upstream decides in `GetPodQOS` and `ComputePodQOS` (`pkg/apis/core/v1/helper/qos`): only cpu
+//! and memory count, and of them only amounts above zero. Without any, the pod is `BestEffort`. It
+//! is `Guaranteed` when every container has limits of both and the sums of requests and limits are
+//! the same, and `Burstable` otherwise. Resources of the pod as a whole, where it has the field,
+//! count instead of its containers'.
 
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};

@@ -1,7 +1,6 @@
-//! What one connection is doing: requests in flight, since when it is idle, bytes coming and going.
-//! Kept by wrappers around its stream and its responses' bodies.
+//! The activity of one connection: requests in flight, since when it is idle, bytes read and written.
+//! Wrappers around its stream and its responses' bodies report to it.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,11 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::ledger::Slot;
 
 /// The state that the connection's task, its wrappers and the ledger share.
 #[derive(Debug)]
@@ -28,13 +24,13 @@ pub(crate) struct Activity {
     served: AtomicBool,
     /// A request has shown a valid credential.
     known: AtomicBool,
-    /// Bytes that the peer has taken.
-    written: AtomicU64,
+    /// Bytes that the peer has received.
+    pub written: AtomicU64,
     /// Since when there is no request, and since when the head of the next one is coming in.
     quiet: Mutex<Quiet>,
     /// Of HTTP/2 connections, bytes that are read say nothing about requests.
     pub multiplexed: AtomicBool,
-    /// Told when the connection has to make room for another.
+    /// Cancelled when the connection has to close for another one.
     pub evicted: CancellationToken,
 }
 
@@ -115,7 +111,7 @@ impl Activity {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
-    fn has_read(&self) {
+    pub fn has_read(&self) {
         if !self.is_idle() || self.multiplexed.load(Ordering::Relaxed) {
             return;
         }
@@ -222,74 +218,5 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
             Some(body) => body.size_hint(),
             None => SizeHint::with_exact(0),
         }
-    }
-}
-
-/// A connection's stream. It holds the connection's place in the ledger, also when it has become
-/// something else than HTTP.
-pub(crate) struct Watched<S> {
-    stream: S,
-    slot: Slot,
-}
-
-impl<S> Watched<S> {
-    pub fn new(stream: S, slot: Slot) -> Watched<S> {
-        Watched { stream, slot }
-    }
-
-    fn wrote(&self, result: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(length)) = result {
-            let written = &self.slot.activity().written;
-            written.fetch_add(*length as u64, Ordering::Relaxed);
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.slot.activity().has_read();
-        }
-        result
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.wrote(&result);
-        result
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.wrote(&result);
-        result
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -16,7 +16,7 @@ pub struct Bounds {
     /// A peer that takes nothing of an answer of known length for this long is cut off. Upstream
     /// ends such requests after 60 s altogether.
     pub stalled: Duration,
-    /// A connection that is told to close may finish its output for this long.
+    /// How long a connection that has to close may finish its output.
     pub closing: Duration,
     /// HTTP/2 peers are pinged when they were silent for this long ...
     pub ping: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct Shares {
     pub unauthenticated: usize,
     pub per_user: usize,
     /// The first descriptor number that no connection may have. The kernel hands out the lowest free
-    /// number, so a connection with this one or a higher says that all below are in use.
+    /// number, so a connection with this one or a higher means that all below are in use.
     pub first_reserved: u64,
 }
 

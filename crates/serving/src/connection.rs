@@ -12,15 +12,23 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::activity::{Activity, Counted, InFlight, Watched};
+use crate::activity::{Activity, Counted, InFlight};
 use crate::bounds::Bounds;
 use crate::ledger::Slot;
-use crate::listener::Connected;
+use crate::watched_stream::WatchedStream;
+
+/// A connection whose handshake is done.
+pub struct Connected<'a> {
+    /// The peer's certificates, checked as far as the TLS configuration checks them.
+    pub certificates: Option<&'a [CertificateDer<'static>]>,
+    pub slot: &'a Slot,
+}
 
 /// Serves `stream` until the peer, a limit or `shutdown` ends it.
 pub(crate) async fn serve<S, C, H, F, B>(
@@ -81,7 +89,7 @@ pub(crate) async fn serve<S, C, H, F, B>(
         .keep_alive_timeout(bounds.ping_answer)
         .max_concurrent_streams(bounds.streams)
         .max_pending_accept_reset_streams(bounds.pending_resets);
-    let io = TokioIo::new(Watched::new(stream, slot));
+    let io = TokioIo::new(WatchedStream::new(stream, slot));
     let connection = builder.serve_connection_with_upgrades(io, service);
     tokio::pin!(connection);
     let result = tokio::select! {
@@ -114,7 +122,7 @@ pub(crate) async fn serve<S, C, H, F, B>(
     }
 }
 
-/// Answers to HEAD have no body in either protocol; their length is still told.
+/// Answers to HEAD have no body in either protocol; their length is still sent.
 fn counted<B>(response: Response<B>, head: bool, mut in_flight: InFlight) -> Response<Counted<B>>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -18,7 +18,7 @@ use crate::bounds::{Bounds, Shares};
 use crate::descriptors;
 
 /// Messages about closed connections come no more often.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
 /// The user has as many connections as one user may have, and all of them are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Ledger {
     open: Mutex<Open>,
     evicted: AtomicU64,
     refused: AtomicU64,
-    told: Mutex<Option<Instant>>,
+    last_report: Mutex<Option<Instant>>,
 }
 
 /// Figures of a ledger.
@@ -48,13 +48,13 @@ pub struct Counts {
 #[derive(Default)]
 struct Open {
     next: u64,
-    connections: HashMap<u64, Entry>,
+    connections: HashMap<u64, OpenConnection>,
     strangers: HashMap<IpAddr, BTreeSet<u64>>,
     unauthenticated: usize,
     users: BTreeMap<Arc<str>, BTreeSet<u64>>,
 }
 
-struct Entry {
+struct OpenConnection {
     holder: Holder,
     activity: Arc<Activity>,
 }
@@ -81,7 +81,7 @@ impl Ledger {
             open: Mutex::default(),
             evicted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            told: Mutex::new(None),
+            last_report: Mutex::new(None),
         })
     }
 
@@ -95,7 +95,7 @@ impl Ledger {
         }
     }
 
-    /// A place for a new connection, which got the number `descriptor` from the kernel. None: close
+    /// A place for a new connection, which got the number `descriptor` from the kernel. `None` means: close
     /// it, nobody can make room.
     pub(crate) fn admit(self: &Arc<Ledger>, peer: IpAddr, descriptor: u64) -> Option<Slot> {
         self.admit_within(self.bounds.shares(descriptors::limit()), peer, descriptor)
@@ -127,7 +127,7 @@ impl Ledger {
             Some(None) => {
                 drop(open);
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                self.tell();
+                self.report();
                 return None;
             }
             None => {}
@@ -137,7 +137,7 @@ impl Ledger {
         let activity = Arc::new(Activity::new());
         open.strangers.entry(peer).or_default().insert(number);
         open.unauthenticated += 1;
-        let entry = Entry {
+        let entry = OpenConnection {
             holder: Holder::Address(peer),
             activity: activity.clone(),
         };
@@ -179,7 +179,7 @@ impl Ledger {
                 None => {
                     drop(open);
                     self.refused.fetch_add(1, Ordering::Relaxed);
-                    self.tell();
+                    self.report();
                     return Err(TooManyConnections);
                 }
             }
@@ -200,18 +200,18 @@ impl Ledger {
         if let Some(entry) = open.remove(number) {
             entry.activity.evicted.cancel();
             self.evicted.fetch_add(1, Ordering::Relaxed);
-            self.tell();
+            self.report();
         }
     }
 
-    /// One line for many.
-    fn tell(&self) {
+    /// Logs that connections are closed, at most once per period.
+    fn report(&self) {
         let now = Instant::now();
-        let mut told = self.told.lock();
-        if told.is_some_and(|told| now < told + TELL_EVERY) {
+        let mut last = self.last_report.lock();
+        if last.is_some_and(|last| now < last + REPORT_PERIOD) {
             return;
         }
-        *told = Some(now);
+        *last = Some(now);
         tracing::warn!(
             evicted = self.evicted.load(Ordering::Relaxed),
             refused = self.refused.load(Ordering::Relaxed),
@@ -240,7 +240,7 @@ impl Open {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Entry> {
+    fn remove(&mut self, number: u64) -> Option<OpenConnection> {
         let entry = self.connections.remove(&number)?;
         match &entry.holder {
             Holder::Address(peer) => self.leave_address(*peer, number),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_logged_in_is_safe_from_those_who_share_the_address() {
+    fn authenticated_connections_do_not_count_for_their_address() {
         let ledger = ledger();
         let user = admit(&ledger, "192.0.2.1").expect("a place");
         login(&user, "jane").expect("within the limit");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_together_are_bounded_and_the_greediest_one_pays() {
+    fn all_addresses_together_are_bounded_and_the_one_with_most_connections_loses_one() {
         let ledger = ledger();
         let greedy: Vec<Slot> = (0..3).filter_map(|_| admit(&ledger, "192.0.2.1")).collect();
         let others: Vec<Slot> = (2..9)
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_idle_connection_makes_room_and_busy_ones_refuse_the_next() {
+    fn a_users_idle_connection_is_closed_for_the_next_and_busy_ones_refuse_it() {
         let ledger = ledger();
         let slots: Vec<Slot> = (0..3)
             .map(|host| {

@@ -11,7 +11,9 @@ mod connection;
 pub mod descriptors;
 mod ledger;
 mod listener;
+mod watched_stream;
 
 pub use bounds::Bounds;
+pub use connection::Connected;
 pub use ledger::{Counts, Ledger, Slot, TooManyConnections};
-pub use listener::{Connected, serve};
+pub use listener::serve;

@@ -10,29 +10,21 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection;
-use crate::ledger::{Ledger, Slot};
+use crate::connection::{self, Connected};
+use crate::ledger::Ledger;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
 const KEEPALIVE_SECONDS: u32 = 30;
 const KEEPALIVE_INTERVAL_SECONDS: u32 = 10;
 const KEEPALIVE_RETRIES: u32 = 3;
-
-/// A connection whose handshake is done.
-pub struct Connected<'a> {
-    /// What the peer has shown, checked as far as the TLS configuration checks it.
-    pub certificates: Option<&'a [CertificateDer<'static>]>,
-    pub slot: &'a Slot,
-}
 
 /// Serves HTTPS until `shutdown`; returns the connections that are still open. `connected` is asked
 /// once per connection for the function that answers its requests.
@@ -64,7 +56,7 @@ where
             Ok((stream, peer)) => {
                 failures.pause = None;
                 let _ = stream.set_nodelay(true);
-                let _ = notice_death(&stream);
+                let _ = keep_alive(&stream);
                 let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or(0);
                 let Some(slot) = ledger.admit(peer.ip(), descriptor) else {
                     continue;
@@ -94,9 +86,10 @@ where
     connections
 }
 
-/// Lets the kernel find out that a peer is gone without a word, which also ends what has no other
-/// limit: watches, followed logs and sessions. Peers that are there and silent are left alone.
-fn notice_death(stream: &TcpStream) -> nix::Result<()> {
+/// Makes the kernel probe the peer, so that a connection ends whose peer has disappeared without
+/// closing it. Watches, followed logs and sessions have no other limit. A peer that exists and is silent
+/// is not affected.
+fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_SECONDS)?;
     setsockopt(
@@ -107,20 +100,21 @@ fn notice_death(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_RETRIES)
 }
 
-/// What is remembered about connections that could not be accepted.
+/// The state of failures to accept connections.
 #[derive(Default)]
 struct Failures {
     /// The last pause, while nothing could be accepted since.
     pause: Option<Duration>,
-    told: Option<Instant>,
+    last_report: Option<Instant>,
 }
 
 impl Failures {
     /// How long to wait before the next try.
     fn next(&mut self, problem: &std::io::Error) -> Duration {
         let now = Instant::now();
-        if self.told.is_none_or(|told| now >= told + TELL_EVERY) {
-            self.told = Some(now);
+        let due = |last| now >= last + REPORT_PERIOD;
+        if self.last_report.is_none_or(due) {
+            self.last_report = Some(now);
             tracing::warn!(%problem, "a connection could not be accepted");
         }
         let pause = self.pause.map_or(FIRST_PAUSE, |pause| pause * 2);
@@ -135,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_after_failures_grows_up_to_a_second() {
+    fn the_pause_after_accept_failures_grows_up_to_a_second() {
         let mut failures = Failures::default();
         let problem = std::io::Error::from_raw_os_error(24);
         let pauses: Vec<u128> = (0..10)

@@ -34,11 +34,11 @@ use crate::{
     Error, KeyRange, LeaseId, MAX_REQUEST_BYTES, Operation, RangeRequest, RangeResult, Revision,
     SnapshotStream, Store, Transaction, TransactionResult, WatchStream,
 };
-use committer::{Committer, Request, closed};
+use committer::{Committer, Request};
 pub use files::Counters;
 use files::{Files, LiveCounters};
 pub use history::Window;
-use shared::Shared;
+use shared::{Shared, closed};
 pub use snapshot::{Contents, restore, verify};
 
 /// Bounds and thresholds. The defaults suit a cluster of some thousand objects.
@@ -74,7 +74,7 @@ pub struct Embedded {
     shared: Arc<Shared>,
     counters: Arc<LiveCounters>,
     environment: Environment,
-    /// Ended by [`Embedded::close`]; the disk is let go with it.
+    /// Ended by [`Embedded::close`]; the disk is closed with it.
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -124,7 +124,7 @@ impl Embedded {
         self.counters.read()
     }
 
-    /// Finishes what was asked before, ends the store and lets go of the disk. Later calls fail
+    /// Finishes earlier requests, ends the store and closes the disk. Later calls fail
     /// with [`Error::Closed`].
     pub async fn close(&self) -> Result<(), Error> {
         let result = match self.ask(Request::Close).await {
@@ -140,7 +140,7 @@ impl Embedded {
         result
     }
 
-    /// Waits until the store has closed, and says why. The process should then stop: after a
+    /// Waits until the store has closed, and returns the reason. The process should then stop: after a
     /// failed sync nothing more can be promised.
     pub async fn closed(&self) -> String {
         loop {

@@ -1,6 +1,6 @@
 //! The etcd engine: the contract kept by a real etcd, 3.4 or later, over its v3 gRPC interface.
 //!
-//! Every write and every newest revision is etcd's own word (linearizable). Watches of this process
+//! Every write and every newest revision comes from etcd itself (linearizable). Watches of this process
 //! share one watch on etcd ([`follower`] fills [`window`], [`cursor`] reads it). When members fail
 //! or quorum is lost, calls fail with a typed error and watches wait; nothing needs a restart.
 //! Consensus is etcd's: none is written here.
@@ -51,7 +51,7 @@ const RANGE_TRIES: usize = 3;
 /// Readers of the newest revision that wait for one answer; more wait before they are queued.
 const READERS: usize = 1024;
 
-/// Which etcd, and as whom.
+/// The addresses of etcd, and the credentials.
 #[derive(Clone)]
 pub struct Options {
     /// `http(s)://host:port`, the members of one cluster.

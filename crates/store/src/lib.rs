@@ -1,10 +1,11 @@
 //! A revisioned key-value store with etcd's semantics: one global revision, conditional
 //! transactions, ranges at a revision, watch from a revision, leases, compaction.
-//! Bytes only: no Kubernetes word occurs here.
+//! It stores bytes and knows no Kubernetes object.
 //!
 //! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, [`etcd`]
 //! the engine for a real etcd, and, for tests (feature `contract`), [`contract`] is the suite that
 //! every engine passes and [`promises`] the checker of histories.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -215,7 +216,7 @@ pub enum Error {
     /// No answer came to a write that had been sent: it may or may not have been done.
     #[error("the outcome of a write is unknown: {0}")]
     OutcomeUnknown(String),
-    /// The store understood and refused, and would again.
+    /// The store refused the request, and would refuse it again.
     #[error("the store refused: {0}")]
     Refused(String),
     #[error("store is closed: {0}")]
@@ -241,7 +242,7 @@ pub type WatchStream = BoxStream<'static, Result<WatchItem, Error>>;
 /// A snapshot's bytes, in order. It is whole only when it ends without an error.
 pub type SnapshotStream = BoxStream<'static, Result<Bytes, Error>>;
 
-/// Where compaction stands, as one of those who share the store saw it last.
+/// The state of compaction, as one of the processes that share the store saw it last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionTurn {
     /// How many turns there have been.

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_notices() {
+    fn the_checker_finds_every_kind_of_broken_promise() {
         assert!(is_refuted(|_, history| drop(history.remove(&3))), "a loss");
         assert!(
             is_refuted(|promises, history| {

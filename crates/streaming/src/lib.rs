@@ -4,6 +4,7 @@
 //! It knows frames, streams and sessions. It knows no pod, no container and no API object: what
 //! runs at the end of a session is the caller's.
 
+mod headers;
 pub mod port_forward;
 pub mod proxy;
 pub mod remote_command;

@@ -1,5 +1,5 @@
 //! Port-forward, the serving side: each forwarded connection is a pair of streams, one for its
-//! bytes and one for an error. Who dials the port is the caller's.
+//! bytes and one for an error. The caller dials the port.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -36,7 +36,7 @@ pub fn negotiate(headers: &HeaderMap) -> Result<Upgrade, Refusal> {
 }
 
 /// Serves a connection that has been upgraded. `ports` are those of an old WebSocket client, which
-/// names them beforehand. `dial` connects to a port; what went wrong is told to the client.
+/// names them beforehand. `dial` connects to a port; its failure is reported to the client.
 pub async fn serve<I, C, F>(
     io: I,
     upgrade: &Upgrade,
@@ -108,7 +108,7 @@ where
             };
             match failure {
                 Some(problem) => {
-                    let text = told(port, &pod, &problem);
+                    let text = describe_failure(port, &pod, &problem);
                     let _ = error.sink.send(text.into()).await;
                     let _ = error.sink.finish().await;
                     let _ = data.sink.reset().await;
@@ -124,7 +124,7 @@ where
     drop(connection);
 }
 
-fn told(port: u16, pod: &str, problem: &str) -> String {
+fn describe_failure(port: u16, pod: &str, problem: &str) -> String {
     format!("error forwarding port {port} to pod {pod}, uid : {problem}")
 }
 
@@ -163,7 +163,7 @@ async fn over_channels<I, C, F>(
     let mut channels = Channels::start(io, role, form, ports.len() * 2).await;
     let mut forwarding = JoinSet::new();
     for (number, port) in ports.iter().copied().enumerate() {
-        let Some(source) = channels.take(number * 2) else {
+        let Some(source) = channels.take_source(number * 2) else {
             continue;
         };
         let (data, error) = (
@@ -181,7 +181,7 @@ async fn over_channels<I, C, F>(
                 Err(problem) => Some(problem),
             };
             if let Some(problem) = failure {
-                let text = told(port, &pod, &problem);
+                let text = describe_failure(port, &pod, &problem);
                 let _ = error.send(text.into()).await;
             }
         });
@@ -194,7 +194,7 @@ async fn over_channels<I, C, F>(
     channels.end().await;
 }
 
-/// Carries bytes until both sides have said their last, or the port's side is gone.
+/// Copies bytes until both sides have finished, or the port's side is gone.
 async fn carry<C>(mut source: Source, sink: &Sink, target: C) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pairs_are_connections_to_ports() {
+    async fn each_pair_of_streams_is_a_connection_to_a_port() {
         let (near, far) = tokio::io::duplex(1000);
         let upgrade = Upgrade::Spdy {
             protocol: PROTOCOL.into(),
@@ -291,7 +291,10 @@ mod tests {
         tokio::spawn(async move { serve(far, &upgrade, "p", &[7, 8], echo).await });
         let form = Form::of("v4.channel.k8s.io");
         let mut client = Channels::start(near, websocket::Role::Client, form, 4).await;
-        let (mut data, mut error) = (client.take(0).unwrap(), client.take(3).unwrap());
+        let (mut data, mut error) = (
+            client.take_source(0).unwrap(),
+            client.take_source(3).unwrap(),
+        );
         assert_eq!(data.next().await.as_deref(), Some(&[7, 0][..]));
         client.sink(0).send("hello".into()).await.unwrap();
         assert_eq!(data.next().await.as_deref(), Some(&b"hello"[..]));

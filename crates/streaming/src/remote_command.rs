@@ -1,4 +1,4 @@
-//! Exec and attach: a session's streams whatever carries them, and how its outcome is told.
+//! Exec and attach: a session's streams over either protocol, and the report of its outcome.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -71,13 +71,13 @@ pub enum Error {
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Success,
     Exit(i32),
-    /// It did not come to an end of its own.
+    /// It was not run, or its end is unknown; the message says why.
     Failure(String),
-    /// A status document from further away.
-    Told(Bytes),
+    /// A status document that another server sent.
+    Forwarded(Bytes),
 }
 
 /// Agrees with a client on how its session is carried.
@@ -133,15 +133,17 @@ impl Session {
         let form = Form::of(protocol);
         let mut channels = Channels::start(io, Role::Server, form, CHANNELS).await;
         let session = Session {
-            stdin: channels.take(STDIN as usize).filter(|_| options.stdin),
+            stdin: channels
+                .take_source(STDIN as usize)
+                .filter(|_| options.stdin),
             stdout: options.stdout.then(|| channels.sink(STDOUT)),
             stderr: options.stderr.then(|| channels.sink(STDERR)),
-            resize: channels.take(RESIZE as usize),
+            resize: channels.take_source(RESIZE as usize),
             error: channels.sink(ERROR),
             documents: protocol.starts_with("v4.") || protocol.starts_with("v5."),
             connection: Carrier::WebSocket(channels),
         };
-        // An empty message on the first channel tells the client that it is connected.
+        // An empty message on the first channel shows the client that it is connected.
         let first = session.stdout.as_ref().or(session.stderr.as_ref());
         let _ = first.unwrap_or(&session.error).send(Bytes::new()).await;
         session
@@ -199,7 +201,7 @@ impl Session {
     }
 
     /// Tells the outcome, after all output, and closes.
-    pub async fn finish(self, outcome: &Outcome) {
+    pub async fn finish(self, outcome: &CommandOutcome) {
         for sink in [self.stdout, self.stderr].into_iter().flatten() {
             let _ = sink.finish().await;
         }
@@ -282,7 +284,7 @@ struct Cause {
 }
 
 /// The outcome as a `Status` document.
-fn status(outcome: &Outcome) -> Bytes {
+fn status(outcome: &CommandOutcome) -> Bytes {
     let cause = |reason, message: String| {
         Some(Details {
             causes: vec![Cause { reason, message }],
@@ -297,8 +299,8 @@ fn status(outcome: &Outcome) -> Bytes {
         code,
     };
     let document = match outcome {
-        Outcome::Told(document) => return document.clone(),
-        Outcome::Success | Outcome::Exit(0) => Status {
+        CommandOutcome::Forwarded(document) => return document.clone(),
+        CommandOutcome::Success | CommandOutcome::Exit(0) => Status {
             metadata: Empty {},
             status: "Success",
             message: String::new(),
@@ -306,13 +308,13 @@ fn status(outcome: &Outcome) -> Bytes {
             details: None,
             code: None,
         },
-        Outcome::Exit(code) => failure(
+        CommandOutcome::Exit(code) => failure(
             format!("command terminated with non-zero exit code: exit status {code}"),
             "NonZeroExitCode",
             cause("ExitCode", code.to_string()),
             None,
         ),
-        Outcome::Failure(message) => failure(
+        CommandOutcome::Failure(message) => failure(
             format!("Internal error occurred: {message}"),
             "InternalError",
             cause("", message.clone()),
@@ -323,14 +325,14 @@ fn status(outcome: &Outcome) -> Bytes {
 }
 
 /// The outcome as clients before v4 read it: nothing for success.
-fn plain(outcome: &Outcome) -> Option<Bytes> {
+fn plain(outcome: &CommandOutcome) -> Option<Bytes> {
     match outcome {
-        Outcome::Success | Outcome::Exit(0) => None,
-        Outcome::Exit(code) => {
+        CommandOutcome::Success | CommandOutcome::Exit(0) => None,
+        CommandOutcome::Exit(code) => {
             Some(format!("command terminated with non-zero exit code: exit status {code}").into())
         }
-        Outcome::Failure(message) => Some(message.clone().into()),
-        Outcome::Told(document) => Some(document.clone()),
+        CommandOutcome::Failure(message) => Some(message.clone().into()),
+        CommandOutcome::Forwarded(document) => Some(document.clone()),
     }
 }
 
@@ -410,8 +412,8 @@ pub async fn join(mut session: Session, remote: Remote) {
     resizing.abort();
     connection.end().await;
     let outcome = match document.is_empty() {
-        true => Outcome::Success,
-        false => Outcome::Told(document.into()),
+        true => CommandOutcome::Success,
+        false => CommandOutcome::Forwarded(document.into()),
     };
     session.finish(&outcome).await;
 }
@@ -439,17 +441,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_status_documents() {
+    fn the_outcome_of_a_command_is_a_status_document() {
         let text = |outcome| String::from_utf8(status(&outcome).to_vec()).unwrap();
         assert_eq!(
-            text(Outcome::Success),
+            text(CommandOutcome::Success),
             r#"{"metadata":{},"status":"Success"}"#
         );
         assert_eq!(
-            text(Outcome::Exit(3)),
+            text(CommandOutcome::Exit(3)),
             r#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#
         );
-        assert!(text(Outcome::Failure("x".into())).contains(r#""code":500"#));
+        assert!(text(CommandOutcome::Failure("x".into())).contains(r#""code":500"#));
     }
 
     /// A command that says what it was sent, and its terminal's size, and fails.
@@ -462,7 +464,7 @@ mod tests {
             .await
             .unwrap();
         out.send(said).await.unwrap();
-        session.finish(&Outcome::Exit(7)).await;
+        session.finish(&CommandOutcome::Exit(7)).await;
     }
 
     #[tokio::test]
@@ -494,7 +496,10 @@ mod tests {
         channels.sink(STDIN).send("hello".into()).await.unwrap();
         let size = r#"{"Width":80,"Height":24}"#;
         channels.sink(RESIZE).send(size.into()).await.unwrap();
-        let (mut out, mut error) = (channels.take(1).unwrap(), channels.take(3).unwrap());
+        let (mut out, mut error) = (
+            channels.take_source(1).unwrap(),
+            channels.take_source(3).unwrap(),
+        );
         assert_eq!(out.collect(1000).await, b"80x24 hello");
         let document = String::from_utf8(error.collect(1000).await).unwrap();
         assert!(document.contains(r#""message":"7""#), "{document}");

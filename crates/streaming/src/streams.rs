@@ -5,6 +5,8 @@
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use crate::headers::Headers;
+
 /// Chunks of one stream that may wait for their reader.
 pub(crate) const WAITING_CHUNKS: usize = 32;
 /// Frames of one connection that may wait to be written.
@@ -82,10 +84,11 @@ impl Sink {
     }
 }
 
-/// What a connection's writer is asked to put on the wire. The protocols take what they know.
+/// A message that a connection's writer puts on the wire. A protocol ignores those it has no frame
+/// for.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    Open(u32, crate::spdy::Headers),
+    Open(u32, Headers),
     Reply(u32),
     Data(u32, Bytes),
     Finish(u32),

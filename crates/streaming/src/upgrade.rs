@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_first_choice_that_we_speak_is_taken() {
+    fn the_first_known_protocol_of_the_client_is_chosen() {
         let request = headers(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels_name_what_is_inside() {
+    fn a_tunnel_names_the_protocol_inside() {
         let request = headers(&[("sec-websocket-protocol", "SPDY/3.1+portforward.k8s.io, x")]);
         assert_eq!(tunnelled(&request), ["portforward.k8s.io"]);
     }

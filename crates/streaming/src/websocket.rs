@@ -52,7 +52,7 @@ impl Form {
     }
 }
 
-/// An upgraded connection whose messages carry channels. Dropping it says goodbye and closes.
+/// An upgraded connection whose messages carry channels. Dropping it sends a close frame and closes.
 pub struct Channels {
     sources: Vec<Option<Source>>,
     outgoing: mpsc::Sender<Outgoing>,
@@ -94,7 +94,7 @@ impl Channels {
     }
 
     /// What arrives on a channel; can be taken once.
-    pub fn take(&mut self, channel: usize) -> Option<Source> {
+    pub fn take_source(&mut self, channel: usize) -> Option<Source> {
         self.sources.get_mut(channel)?.take()
     }
 
@@ -254,7 +254,7 @@ fn encode(channel: u8, bytes: &[u8], form: Form) -> Message {
     }
 }
 
-/// Sends each chunk as a message, then says goodbye. The first message is empty: it tells the
+/// Sends each chunk as a message, then a close frame. The first message is empty: it shows the
 /// client that it is connected. Ends early when the client is gone.
 pub async fn send_all<I>(io: I, base64: bool, mut chunks: impl Stream<Item = Bytes> + Unpin)
 where
@@ -350,7 +350,7 @@ mod tests {
             let sent: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
             let (sink, bytes) = (client.sink(0), Bytes::from(sent.clone()));
             let sending = tokio::spawn(async move { sink.send(bytes).await });
-            let mut stdin = server.take(0).expect("a channel");
+            let mut stdin = server.take_source(0).expect("a channel");
             let mut received = Vec::new();
             while received.len() < sent.len() {
                 received.extend_from_slice(&stdin.next().await.expect("more"));
@@ -359,7 +359,7 @@ mod tests {
             sending.await.expect("joined").expect("sent");
             server.sink(1).send("out".into()).await.expect("sent");
             server.end().await;
-            let mut stdout = client.take(1).expect("a channel");
+            let mut stdout = client.take_source(1).expect("a channel");
             assert_eq!(stdout.collect(100).await, b"out", "{protocol}");
         }
     }
@@ -367,7 +367,10 @@ mod tests {
     #[tokio::test]
     async fn one_channel_is_finished_alone_from_v5_on() {
         let (client, mut server) = pair("v5.channel.k8s.io").await;
-        let (mut stdin, mut resize) = (server.take(0).unwrap(), server.take(4).unwrap());
+        let (mut stdin, mut resize) = (
+            server.take_source(0).unwrap(),
+            server.take_source(4).unwrap(),
+        );
         client.sink(0).send("last".into()).await.unwrap();
         client.sink(0).finish().await.unwrap();
         client.sink(4).send("{}".into()).await.unwrap();
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_survived() {
+    async fn random_bytes_are_refused_without_a_panic() {
         let (sender, mut source) = Source::channel();
         let mut channels = vec![Some(sender)];
         for form in [

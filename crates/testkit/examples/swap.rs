@@ -1,5 +1,5 @@
-//! Runs the scenario of `testkit::swap` on a running cluster and writes the pictures.
-//! Usage: swap KUBECONFIG DIRECTORY NODE,...      the nodes are those to play, e.g. node-1,node-2
+//! Runs the scenario of `testkit::swap` on a running cluster and writes the states of its objects.
+//! Usage: swap KUBECONFIG DIRECTORY NODE,...      the nodes to simulate, such as node-1,node-2
 
 use anyhow::{Context, Result, bail};
 
@@ -16,16 +16,16 @@ async fn main() -> Result<()> {
     let client = client::connect::from_kubeconfig_as(kubeconfig, "swap").await?;
     let fakes: Vec<String> = fakes.split(',').map(str::to_owned).collect();
     std::fs::create_dir_all(directory).with_context(|| directory.clone())?;
-    let pictures = testkit::swap::run(client, &fakes).await?;
-    for (number, (name, picture)) in pictures.iter().enumerate() {
+    let states = testkit::swap::run(client, &fakes).await?;
+    for (number, (name, state)) in states.iter().enumerate() {
         let file = format!("{directory}/{number} {name}.txt");
         let mut text = String::new();
-        for line in picture {
+        for line in state {
             text.push_str(line);
             text.push('\n');
         }
         std::fs::write(&file, text).with_context(|| file.clone())?;
-        println!("  picture {name}: {} objects", picture.len());
+        println!("  state {name}: {} objects", state.len());
     }
     Ok(())
 }

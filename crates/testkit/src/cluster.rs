@@ -1,5 +1,5 @@
 //! A whole cluster in this process: store, API server, scheduler, controllers and fake nodes, each
-//! with its own identity and life. Any part can be crashed and started again.
+//! with its own identity and lifetime. Any component can be crashed and restarted.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,14 +21,14 @@ use crate::fake_node::{FakeNode, Machine};
 use crate::network::Network;
 use crate::pki::Pki;
 
-/// 2026-01-01T00:00:00Z, when simulations begin.
+/// 2026-01-01T00:00:00Z, the start of every simulation.
 const ORIGIN_MICROS: i64 = 1_767_225_600_000_000;
 
-/// A part that can be started, stopped and crashed.
+/// A component that can be started, stopped and crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Scheduler,
-    /// One of several sets of controllers, of which one leads.
+    /// One of several controller processes, of which one leads.
     Controllers(usize),
     /// The fake node of that index.
     Node(usize),
@@ -43,7 +43,7 @@ pub enum Crash {
     Power,
 }
 
-/// What the cluster consists of.
+/// The components of a cluster to build.
 pub struct Builder {
     scheduler: bool,
     controllers: bool,
@@ -72,7 +72,7 @@ impl Builder {
         self
     }
 
-    /// Also serves HTTPS on a port of its own on loopback.
+    /// Also serves HTTPS on a loopback port.
     pub fn https(mut self) -> Builder {
         self.https = true;
         self
@@ -84,13 +84,13 @@ impl Builder {
         self
     }
 
-    /// Clock, randomness and disk follow from this seed; the runtime's time should be paused.
+    /// Clock, randomness and disk are determined by this seed; the runtime's time should be paused.
     pub fn simulated(mut self, seed: u64) -> Builder {
         self.seed = Some(seed);
         self
     }
 
-    /// Nodes get their pod ranges out of this one; otherwise they bring their own.
+    /// Nodes get their pod CIDRs from this range; otherwise they bring their own.
     pub fn pod_range(mut self, range: &str) -> Builder {
         self.pod_range = Some(range.to_owned());
         self
@@ -120,8 +120,8 @@ impl Builder {
             .collect();
         let pki = Pki::generate()?;
         let mut cluster = Cluster {
-            // Keys are made by the kernel's randomness: in a simulation nothing of them may reach
-            // the store.
+            // Keys are made from the kernel's randomness, so that nothing of them may reach the
+            // store of a simulation.
             published_authority: match self.seed {
                 Some(_) => "the simulated authority".into(),
                 None => pki.authority_pem.clone(),
@@ -183,7 +183,7 @@ struct Server {
     serving: Option<JoinHandle<()>>,
 }
 
-/// One life of a part, from start to stop or crash.
+/// One run of a component, from its start to its stop or crash.
 struct Life {
     shutdown: CancellationToken,
     connection: CancellationToken,
@@ -234,12 +234,12 @@ impl Cluster {
         &self.pki
     }
 
-    /// The running server's store, for looking at what it cost.
+    /// The running server's store, for measuring costs.
     pub fn store(&self) -> Option<&Arc<Embedded>> {
         self.server.as_ref().map(|server| &server.store)
     }
 
-    /// Where HTTPS is served, if it is.
+    /// The address on which HTTPS is served, if it is.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref()?.address
     }
@@ -251,7 +251,7 @@ impl Cluster {
             .kubeconfig(&format!("https://{address}"), user, groups)
     }
 
-    /// Starts store and API server on what is on the disk.
+    /// Starts store and API server from the data on disk.
     pub async fn start_server(&mut self) -> Result<()> {
         if self.server.is_some() {
             bail!("the server runs already");
@@ -302,9 +302,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the server without warning: requests under way break, nothing is flushed.
+    /// Crashes the server: requests in flight break, and nothing is flushed.
     pub fn crash_server(&mut self, crash: Crash) {
-        // The disk first: nothing of the old process may still reach it.
+        // The disk comes first: the old process must not write to it any more.
         if let Storage::Memory(disk) = &self.storage {
             match crash {
                 Crash::Process => disk.kill(),
@@ -320,7 +320,7 @@ impl Cluster {
         }
     }
 
-    /// Ends the server in order and lets go of its store.
+    /// Stops the server and closes its store.
     pub async fn stop_server(&mut self) -> Result<()> {
         let Some(server) = self.server.take() else {
             return Ok(());
@@ -379,7 +379,7 @@ impl Cluster {
                     recorder,
                     root_ca_pem: self.published_authority.clone(),
                     candidate: Some(format!("testkit-{index}")),
-                    // Signatures are random: nothing of them may reach a simulation's store.
+                    // Signatures are random, so that nothing of them may reach a simulation's store.
                     authority: None,
                     token_signer: match self.is_simulated {
                         true => None,
@@ -413,17 +413,17 @@ impl Cluster {
         self.parts.insert(part, life);
     }
 
-    /// Ends a part without warning.
+    /// Crashes a component.
     pub fn crash(&mut self, part: Part) {
         if let Some(life) = self.parts.remove(&part) {
             life.connection.cancel();
             life.task.abort();
-            // Ends what the part had spawned beside its main task.
+            // Ends the tasks that the component had spawned.
             life.shutdown.cancel();
         }
     }
 
-    /// Ends a part in order.
+    /// Stops a component.
     pub async fn stop(&mut self, part: Part) -> Result<()> {
         if let Some(life) = self.parts.remove(&part) {
             life.shutdown.cancel();
@@ -433,7 +433,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends everything in order.
+    /// Stops all components.
     pub async fn shut_down(mut self) -> Result<()> {
         let parts: Vec<Part> = self.parts.keys().copied().collect();
         for part in parts {

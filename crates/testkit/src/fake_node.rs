@@ -1,6 +1,6 @@
 //! A node without containers: it registers, renews its Lease, and "runs" the pods bound to it by
-//! writing the status a kubelet would write. What runs is kept in a [`Machine`], which outlives a
-//! crash of the node's process as real containers do.
+//! writing the status that a kubelet would write. Running pods are kept in a [`Machine`], which
+//! survives a crash of the node's process as real containers do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use trace::{Hop, Recorder, Span};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i64 = 40;
-/// How long a pod takes to start and to stop, at most.
+/// The longest time that a pod takes to start or to stop.
 const SLOWEST_STEP_MICROS: u64 = 300_000;
 /// The exit code of a container that was killed by SIGKILL.
 const KILLED: i32 = 137;
-/// Exit codes by a pod's completion index, e.g. `0,1,never`.
+/// The environment variable with exit codes by a pod's completion index, such as `0,1,never`.
 const EXIT_CODES: &str = "EXIT_CODES";
 
-/// A host: what runs on it. Clones are the same host.
+/// A machine and the pods that run on it. Clones are the same machine.
 #[derive(Clone)]
 pub struct Machine {
     name: String,
     number: u8,
-    /// Whether containers end badly only when they are told to.
+    /// Whether containers fail only where `EXIT_CODES` says so.
     reliable: bool,
     running: Arc<Mutex<Running>>,
 }
 
 #[derive(Default)]
 struct Running {
-    /// By pod UID.
+    /// The pods, by UID.
     pods: BTreeMap<String, Sandbox>,
     addresses_used: u16,
 }
@@ -49,14 +49,14 @@ struct Sandbox {
     address: String,
     /// Microseconds since the epoch.
     started: i64,
-    /// When its containers end by themselves, if they do.
+    /// When its containers exit by themselves, if they do.
     ends: i64,
-    /// When stopping is through, once it was asked for.
+    /// When the pod will have stopped, once it is being stopped.
     stopped: Option<i64>,
 }
 
 impl Machine {
-    /// `number` tells the addresses of several hosts apart.
+    /// `number` distinguishes the addresses of several machines.
     pub fn new(name: impl Into<String>, number: u8) -> Machine {
         Machine {
             name: name.into(),
@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Containers end badly only when their `EXIT_CODES` say so.
+    /// Containers fail only where their `EXIT_CODES` say so.
     pub fn reliable(mut self) -> Machine {
         self.reliable = true;
         self
@@ -76,7 +76,7 @@ impl Machine {
         &self.name
     }
 
-    /// The UIDs of the pods that run.
+    /// The UIDs of the running pods.
     pub fn pods(&self) -> Vec<String> {
         self.running.lock().pods.keys().cloned().collect()
     }
@@ -99,7 +99,7 @@ impl Machine {
         sandbox
     }
 
-    /// Begins or continues to stop a pod; returns how long it still takes.
+    /// Starts or continues to stop a pod. Returns how long it still takes.
     fn stop(&self, uid: &str, grace: i64, environment: &Environment) -> Duration {
         let mut running = self.running.lock();
         let now = environment.now_micros();
@@ -122,7 +122,7 @@ fn step(environment: &Environment) -> i64 {
     (environment.random_u64() % SLOWEST_STEP_MICROS) as i64
 }
 
-/// The process on the machine that speaks to the API.
+/// The process on the machine that talks to the API server.
 pub struct FakeNode {
     pub machine: Machine,
     pub client: kube::Client,
@@ -181,7 +181,7 @@ impl FakeNode {
         }
     }
 
-    /// Registers the node and keeps its Lease and status fresh.
+    /// Registers the node and keeps renewing its Lease and status.
     async fn stay_alive(&self) {
         loop {
             let pause = match self.heartbeat().await {
@@ -238,7 +238,7 @@ impl FakeNode {
         Ok(())
     }
 
-    /// Brings one pod where its object says it should be.
+    /// Brings one pod into the state that its object asks for.
     async fn reconcile(
         &self,
         pods: &Informer<Pod>,
@@ -268,7 +268,7 @@ impl FakeNode {
             };
             match api.delete(&key.name, &parameters).await {
                 Ok(_) => {}
-                // Gone already, or another pod of that name.
+                // The pod has been deleted, or there is another pod of that name.
                 Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -294,11 +294,13 @@ impl FakeNode {
                 let remaining = Duration::from_micros(remaining.unsigned_abs());
                 return Ok(Outcome::After(remaining));
             }
-            let code = match told_code(&pod) {
-                Told::Never => return Ok(Outcome::Done),
-                Told::Code(code) => code,
-                // Some end badly, and their Job tries again.
-                Told::Nothing => i32::from(!self.machine.reliable && sandbox.ends % 7 == 0),
+            let code = match requested_exit(&pod) {
+                RequestedExit::Never => return Ok(Outcome::Done),
+                RequestedExit::Code(code) => code,
+                // Some fail, and their Job retries.
+                RequestedExit::Unspecified => {
+                    i32::from(!self.machine.reliable && sandbox.ends % 7 == 0)
+                }
             };
             self.end(&api, &pod, code).await?;
             return Ok(Outcome::Done);
@@ -324,7 +326,7 @@ impl FakeNode {
         }
     }
 
-    /// Reports that all containers of a pod have ended.
+    /// Reports that all containers of a pod have terminated.
     async fn end(&self, api: &Api<Pod>, pod: &Pod, exit_code: i32) -> Result<(), kube::Error> {
         let now = self.environment.now().to_string();
         let phase = match exit_code {
@@ -363,7 +365,7 @@ impl FakeNode {
         }
     }
 
-    /// Records a hop as a kubelet does.
+    /// Records a hop of the timeline as a kubelet does.
     fn record(&self, pod: &Pod, hop: Hop, start: i64, bytes: u64) {
         let span = Span {
             hop,
@@ -423,14 +425,14 @@ fn runs_once(pod: &Pod) -> bool {
     matches!(policy, Some("Never" | "OnFailure"))
 }
 
-/// How a pod is told to end.
-enum Told {
-    Nothing,
+/// The exit code that a pod's `EXIT_CODES` ask for.
+enum RequestedExit {
+    Unspecified,
     Never,
     Code(i32),
 }
 
-fn told_code(pod: &Pod) -> Told {
+fn requested_exit(pod: &Pod) -> RequestedExit {
     let codes = pod
         .spec
         .iter()
@@ -439,7 +441,7 @@ fn told_code(pod: &Pod) -> Told {
         .find(|variable| variable.name == EXIT_CODES)
         .and_then(|variable| variable.value.as_deref());
     let Some(codes) = codes else {
-        return Told::Nothing;
+        return RequestedExit::Unspecified;
     };
     let index = pod.metadata.annotations.as_ref().and_then(|all| {
         all.get("batch.kubernetes.io/job-completion-index")?
@@ -447,9 +449,11 @@ fn told_code(pod: &Pod) -> Told {
             .ok()
     });
     match codes.split(',').nth(index.unwrap_or(0)) {
-        Some("never") => Told::Never,
-        Some(code) => code.parse().map_or(Told::Nothing, Told::Code),
-        None => Told::Nothing,
+        Some("never") => RequestedExit::Never,
+        Some(code) => code
+            .parse()
+            .map_or(RequestedExit::Unspecified, RequestedExit::Code),
+        None => RequestedExit::Unspecified,
     }
 }
 
@@ -461,7 +465,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether the API says already that the pod runs in this sandbox.
+/// Whether the pod's status already reports that it runs in this sandbox.
 fn is_ready(pod: &Pod, sandbox: &Sandbox) -> bool {
     pod.status.as_ref().is_some_and(|status| {
         status.pod_ip.as_ref() == Some(&sandbox.address)

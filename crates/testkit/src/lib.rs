@@ -1,5 +1,5 @@
-//! The test kit: a whole cluster in this process, on a fake node, within milliseconds; and the
-//! seeded simulation that crashes its parts at any moment. For tests only.
+//! The test kit: a whole cluster with fake nodes in this process, which starts within milliseconds,
+//! and the seeded simulation that crashes its components at any moment. For tests only.
 
 pub mod cluster;
 pub mod fake_node;
@@ -12,7 +12,7 @@ pub use cluster::{Builder, Cluster, Part};
 pub use fake_node::{FakeNode, Machine};
 pub use network::{Faults, Network};
 
-/// Waits until `find` finds something.
+/// Waits until `find` returns something. `what` names it in the panic message.
 pub async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -24,5 +24,5 @@ pub async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>)
     };
     tokio::time::timeout(std::time::Duration::from_secs(120), looking)
         .await
-        .unwrap_or_else(|_| panic!("not in time: {what}"))
+        .unwrap_or_else(|_| panic!("waited too long for: {what}"))
 }

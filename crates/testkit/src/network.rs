@@ -1,5 +1,5 @@
-//! The wires between components and the API server, in process: they refuse while the server is
-//! down, break when either end dies, and, under a seed, delay, lose and cut what they carry.
+//! In-process connections between components and the API server: they are refused while the server
+//! is down, break when either end crashes, and delay, lose and cut requests as a seed determines.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,15 +25,15 @@ use tower::Service;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How unreliable the wires are. Chances are in thousandths per request.
+/// How unreliable the connections are. Probabilities are in thousandths per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub longest_delay: Duration,
     /// The request never arrives.
     pub lost_before: u32,
-    /// The request takes effect, but its answer is lost.
+    /// The request takes effect, but its response is lost.
     pub lost_after: u32,
-    /// The longest a watch lives.
+    /// The longest lifetime of a watch.
     pub longest_watch: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Faults {
     };
 }
 
-/// The switchboard. Clones are the same.
+/// The network between all components. Clones are the same network.
 #[derive(Clone, Default)]
 pub struct Network {
     switchboard: Arc<Mutex<Switchboard>>,
@@ -73,7 +73,7 @@ struct Server {
     life: CancellationToken,
 }
 
-/// What will happen to one request.
+/// The faults of one request.
 #[derive(Default)]
 struct Fate {
     delay: Duration,
@@ -88,20 +88,20 @@ impl Network {
         self.switchboard.lock().server = Some(Server { api, life });
     }
 
-    /// The server is gone: requests under way and watches break.
+    /// Disconnects the server: requests in flight and watches break.
     pub fn disconnect(&self) {
         if let Some(server) = self.switchboard.lock().server.take() {
             server.life.cancel();
         }
     }
 
-    /// The server at the other end, while there is one.
+    /// The server, while there is one.
     pub fn server(&self) -> Option<ApiServer> {
         let switchboard = self.switchboard.lock();
         switchboard.server.as_ref().map(|server| server.api.clone())
     }
 
-    /// From now on the wires are this unreliable; the accidents follow from `seed`.
+    /// Sets how unreliable the connections are from now on; `seed` determines the faults.
     pub fn degrade(&self, faults: Faults, seed: u64) {
         self.switchboard.lock().faults = Some((faults, StdRng::seed_from_u64(seed)));
     }
@@ -115,13 +115,13 @@ impl Network {
         self.switchboard.lock().acknowledged
     }
 
-    /// How many requests each user has made.
+    /// The number of requests of each user.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         self.switchboard.lock().requests.clone()
     }
 
-    /// A client that acts as `identity` until `life` ends; after that its requests go nowhere and
-    /// never return, as befits a dead process.
+    /// A client that acts as `identity` until `life` ends. After that its requests are not sent and
+    /// never return, as those of a dead process.
     pub fn client(&self, identity: Identity, life: CancellationToken) -> kube::Client {
         let transport = Transport {
             network: self.clone(),
@@ -250,7 +250,8 @@ impl Transport {
     }
 }
 
-/// What an acknowledgement is read from; the rest is skipped, so that the wires cost next to nothing.
+/// The fields of a response from which an acknowledged write is recognized. The others are not
+/// decoded, to keep the network cheap.
 #[derive(Deserialize)]
 struct Written<'a> {
     #[serde(borrow)]
@@ -263,10 +264,10 @@ struct WrittenMetadata<'a> {
     resource_version: Option<&'a str>,
 }
 
-/// A response body that breaks off when the wire is cut.
+/// A response body that breaks when the connection is cut.
 struct Wire {
     body: UnsyncBoxBody<Bytes, BoxError>,
-    /// Ends when the wire is cut; none after that.
+    /// Completes when the connection is cut; `None` afterwards.
     cut: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Throw-away certificates in memory: one authority, a server certificate for loopback, and
-//! client certificates on demand.
+//! Temporary certificates in memory: one certificate authority, a server certificate for loopback,
+//! and client certificates on demand.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Pki {
         })
     }
 
-    /// Signs tokens that the API server believes, for controllers.
+    /// Signs tokens that the API server accepts, for controllers.
     pub fn token_signer(&self) -> Result<controllers::TokenSigner> {
         let signer = apiserver::TokenSigner::from_pem(&self.service_account_key_pem)?;
         Ok(controllers::TokenSigner::new(move |claims| {
@@ -52,7 +52,7 @@ impl Pki {
         }))
     }
 
-    /// A certificate that says who its owner is to the API server.
+    /// A client certificate for the API server.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Certificate> {
         self.leaf(
             user,
@@ -94,7 +94,7 @@ impl Pki {
         Ok(Arc::new(config))
     }
 
-    /// A kubeconfig for `server` (`https://host:port`) with a fresh client certificate.
+    /// A kubeconfig for `server` (`https://host:port`) with a new client certificate.
     pub fn kubeconfig(&self, server: &str, user: &str, groups: &[&str]) -> Result<String> {
         let client = self.client(user, groups)?;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);

@@ -1,14 +1,14 @@
-//! The seeded simulation: a whole cluster on one thread under simulated time, while its parts
-//! crash, its disk forgets and its network fails. A seed fixes everything that happens.
+//! The seeded simulation: a whole cluster on one thread under simulated time, while its components
+//! crash, its disk loses unsynced data and its network fails. A seed determines everything.
 //!
-//! Users go on applying, scaling, changing and deleting Deployments, StatefulSets, DaemonSets and
-//! Jobs; chaos goes on beside them.
-//! A witness holds every event in between against what Kubernetes promises at any moment. Then
-//! chaos ends, and within bounded time everything the user was promised must be true.
+//! Users apply, scale, change and delete Deployments, StatefulSets, DaemonSets and Jobs, while faults
+//! happen. A witness checks every change against what Kubernetes guarantees at any moment. Then the
+//! faults end, and within bounded time everything that the users asked for must be true.
 
 mod chaos;
 mod convergence;
 mod user;
+mod violation;
 mod witness;
 mod workloads;
 
@@ -29,23 +29,23 @@ use witness::Witness;
 const NODES: usize = 2;
 /// Sets of controllers, of which one leads.
 const CANDIDATES: usize = 2;
-/// How long after the last fault everything must have become true (simulated time). Retries back
-/// off up to minutes, and a node that was away is tainted for a while.
-const PATIENCE: Duration = Duration::from_secs(1_800);
-/// How long it must stay true.
-const CALM: Duration = Duration::from_secs(60);
+/// How long after the last fault the cluster must have converged (simulated time). Retries back off
+/// for minutes, and a node that was lost is tainted for a while.
+const CONVERGENCE_LIMIT: Duration = Duration::from_secs(1_800);
+/// How long it must stay converged.
+const STABLE: Duration = Duration::from_secs(60);
 
-/// What a simulation did; equal for equal seeds.
+/// The result of a simulation; equal for equal seeds.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     pub crashes: u32,
     pub writes: u32,
     pub revision: u64,
-    /// Changes that the witness held against promises.
+    /// The number of changes that the witness checked.
     pub judged: u64,
     /// A digest of every key and value in the store at the end.
     pub digest: u64,
-    /// Simulated time until all was well after the last fault.
+    /// Simulated time between the last fault and convergence.
     pub converged_after: Duration,
 }
 
@@ -110,21 +110,21 @@ async fn simulate(seed: u64) -> Result<Report> {
     }
     let client = cluster.client();
     let healed = tokio::time::Instant::now();
-    convergence::wait(&client, &promises, PATIENCE).await?;
-    workloads::wait(&client, &wanted, NODES, PATIENCE).await?;
+    convergence::wait(&client, &promises, CONVERGENCE_LIMIT).await?;
+    workloads::wait(&client, &wanted, NODES, CONVERGENCE_LIMIT).await?;
     let converged_after = healed.elapsed();
-    tokio::time::sleep(CALM).await;
+    tokio::time::sleep(STABLE).await;
     convergence::check(&client, &promises)
         .await?
-        .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
+        .context("the cluster did not stay converged")?;
     workloads::check(&client, &wanted, NODES)
         .await?
-        .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
+        .context("the cluster did not stay converged")?;
     convergence::check_machines(&client, cluster.machines()).await?;
 
     witness
-        .verdict()
-        .map_err(|problem| anyhow::anyhow!("a promise was broken {problem}"))?;
+        .check()
+        .context("the cluster broke a guarantee of Kubernetes")?;
 
     let store = cluster.store().context("the server runs")?;
     let revision = store.revision().await?;

@@ -1,15 +1,14 @@
-//! The scenario by which control planes are compared: the same workloads, edits and losses on any
-//! API server with any scheduler and any controllers, and in the end a picture of every object,
-//! without what chance decides. Equal pictures mean that a swapped part did the same.
+//! The scenario by which control planes are compared: the same workloads, edits and node failures on
+//! any API server with any scheduler and any controllers, and then the normalized state of all
+//! objects. Equal states mean that a replaced component behaves alike.
 //!
-//! The judge is `scripts/swap-control-plane`; nothing of this runs in `make test` but the tests of
-//! the picture itself.
+//! `scripts/swap-control-plane` runs it. `make test` only runs the tests of the normalization.
 
 mod disruption;
 mod fine_print;
 mod objects;
-mod picture;
-mod stage;
+mod scenario_client;
+mod state;
 mod storage;
 mod workloads;
 
@@ -24,46 +23,56 @@ use tokio_util::sync::CancellationToken;
 use trace::Recorder;
 
 use crate::fake_node::{FakeNode, Machine};
-pub use picture::Picture;
-use stage::Stage;
+use scenario_client::ScenarioClient;
+pub use state::NormalizedState;
 
-/// The namespaces that are looked at in the end.
+/// The namespaces whose objects are compared.
 const NAMESPACES: [&str; 2] = ["swap", "swap-quota"];
 
-/// Runs the scenario on a cluster whose node `node-0` is there already, or not: `fakes` are the
-/// nodes without containers that this process plays. `node-1` and `node-2` must be among them.
-pub async fn run(client: kube::Client, fakes: &[String]) -> Result<Vec<(String, Picture)>> {
+/// Runs the scenario on a cluster of three nodes. `fakes` are the names of the nodes without
+/// containers that this process simulates; `node-1` and `node-2` must be among them. Returns the
+/// states at several moments.
+pub async fn run(client: kube::Client, fakes: &[String]) -> Result<Vec<(String, NormalizedState)>> {
     let mut nodes = FakeNodes::new(client.clone());
     for name in fakes {
         nodes.start(name);
     }
-    let stage = Stage::new(client);
-    let mut pictures = Vec::new();
-    stage.nodes_are_ready(3).await?;
-    workloads::begin(&stage).await?;
-    storage::begin(&stage).await?;
-    fine_print::begin(&stage).await?;
-    workloads::change(&stage).await?;
-    storage::change(&stage).await?;
-    fine_print::change(&stage).await?;
-    workloads::finish(&stage).await?;
-    fine_print::finish(&stage).await?;
-    disruption::evict(&stage).await?;
-    pictures.push(("after all edits".to_owned(), stage.picture().await?));
-    disruption::taint(&stage, "node-2").await?;
-    pictures.push(("while a node is tainted".to_owned(), stage.picture().await?));
+    let client = ScenarioClient::new(client);
+    let mut states = Vec::new();
+    client.nodes_are_ready(3).await?;
+    workloads::begin(&client).await?;
+    storage::begin(&client).await?;
+    fine_print::begin(&client).await?;
+    workloads::change(&client).await?;
+    storage::change(&client).await?;
+    fine_print::change(&client).await?;
+    workloads::finish(&client).await?;
+    fine_print::finish(&client).await?;
+    disruption::evict(&client).await?;
+    states.push(("after all edits".to_owned(), state::settled(&client).await?));
+    disruption::taint(&client, "node-2").await?;
+    states.push((
+        "while a node is tainted".to_owned(),
+        state::settled(&client).await?,
+    ));
     nodes.stop("node-2").await?;
-    disruption::lost(&stage, "node-2").await?;
-    pictures.push(("while a node is lost".to_owned(), stage.picture().await?));
+    disruption::lost(&client, "node-2").await?;
+    states.push((
+        "while a node is lost".to_owned(),
+        state::settled(&client).await?,
+    ));
     nodes.start("node-2");
-    disruption::back(&stage, "node-2").await?;
-    disruption::untaint(&stage, "node-2").await?;
-    pictures.push(("after it came back".to_owned(), stage.picture().await?));
+    disruption::back(&client, "node-2").await?;
+    disruption::untaint(&client, "node-2").await?;
+    states.push((
+        "after it came back".to_owned(),
+        state::settled(&client).await?,
+    ));
     nodes.stop_all().await?;
-    Ok(pictures)
+    Ok(states)
 }
 
-/// The nodes that this process plays.
+/// The nodes that this process simulates.
 struct FakeNodes {
     client: kube::Client,
     environment: Environment,
@@ -117,7 +126,7 @@ impl FakeNodes {
     }
 }
 
-/// A value at a path like `/status/replicas`, as a number; what is absent is zero.
+/// The number at a path like `/status/replicas`, zero where there is none.
 fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
@@ -129,7 +138,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The status of a condition, empty when it is not there.
+/// The status of a condition, empty where the object does not have it.
 fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object
         .pointer("/status/conditions")

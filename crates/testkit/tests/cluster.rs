@@ -71,7 +71,7 @@ async fn a_deployment_runs_on_a_fake_node() {
 }
 
 #[tokio::test]
-async fn https_serves_certificates_and_refuses_strangers() {
+async fn https_accepts_client_certificates_and_rejects_unknown_users() {
     let cluster = Cluster::builder().https().start().await.expect("start");
     let directory = tempfile::tempdir().expect("temporary directory");
     let file = directory.path().join("kubeconfig");

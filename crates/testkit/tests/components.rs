@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const ACCOUNTS: [&str; 2] = ["deployment-controller", "replicaset-controller"];
 
 #[tokio::test]
-async fn controllers_with_one_kubeconfig_act_each_as_its_own_account() {
+async fn controllers_with_one_kubeconfig_act_as_their_own_service_accounts() {
     let cluster = Cluster::builder()
         .https()
         .scheduler()

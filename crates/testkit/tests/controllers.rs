@@ -68,7 +68,7 @@ fn pod(name: &str, extra: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_circle_of_owners_does_not_block_its_deletion() {
+async fn a_cycle_of_owner_references_does_not_block_deletion() {
     let cluster = cluster(0).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
     let names = ["one", "two", "three"];
@@ -104,7 +104,7 @@ async fn a_circle_of_owners_does_not_block_its_deletion() {
 }
 
 #[tokio::test]
-async fn owners_in_another_namespace_do_not_count() {
+async fn owner_references_to_another_namespace_are_ignored() {
     let cluster = cluster(0).await;
     let elsewhere: Api<ConfigMap> = Api::namespaced(cluster.client(), "kube-public");
     let here: Api<ConfigMap> = Api::default_namespaced(cluster.client());
@@ -127,7 +127,7 @@ async fn owners_in_another_namespace_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_namespace_loses_its_pods_first() {
+async fn a_terminating_namespace_deletes_its_pods_first() {
     let cluster = cluster(1).await;
     let namespaces: Api<Namespace> = Api::all(cluster.client());
     create(&namespaces, json!({"metadata": {"name": "going"}})).await;
@@ -165,7 +165,7 @@ async fn a_namespace_loses_its_pods_first() {
 }
 
 #[tokio::test]
-async fn services_get_endpoints_slices_and_address_records() {
+async fn services_get_endpoints_endpoint_slices_and_ip_addresses() {
     let cluster = cluster(1).await;
     let services: Api<Service> = Api::default_namespaced(cluster.client());
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
@@ -219,7 +219,7 @@ async fn services_get_endpoints_slices_and_address_records() {
 }
 
 #[tokio::test]
-async fn endpoints_written_by_hand_are_mirrored() {
+async fn manual_endpoints_are_mirrored_to_endpoint_slices() {
     let cluster = cluster(0).await;
     let services: Api<Service> = Api::default_namespaced(cluster.client());
     let endpoints: Api<Endpoints> = Api::default_namespaced(cluster.client());
@@ -252,7 +252,7 @@ async fn endpoints_written_by_hand_are_mirrored() {
 }
 
 #[tokio::test]
-async fn further_ranges_serve_when_a_service_asks_for_them() {
+async fn services_can_use_the_addresses_of_an_additional_service_cidr() {
     let cluster = cluster(0).await;
     let ranges: Api<ServiceCIDR> = Api::all(cluster.client());
     let services: Api<Service> = Api::default_namespaced(cluster.client());
@@ -288,7 +288,7 @@ async fn further_ranges_serve_when_a_service_asks_for_them() {
 }
 
 #[tokio::test]
-async fn a_quota_is_counted_down_again() {
+async fn the_usage_of_a_quota_decreases_when_objects_are_deleted() {
     let cluster = cluster(0).await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(cluster.client());
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
@@ -322,7 +322,7 @@ async fn a_quota_is_counted_down_again() {
 }
 
 #[tokio::test]
-async fn roles_are_aggregated() {
+async fn cluster_roles_are_aggregated() {
     let cluster = cluster(0).await;
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     create(
@@ -410,7 +410,7 @@ async fn a_claim_is_bound_protected_and_released() {
 }
 
 #[tokio::test]
-async fn the_default_class_makes_a_volume_on_the_chosen_node() {
+async fn the_default_storage_class_provisions_a_volume_on_the_pods_node() {
     let cluster = cluster(1).await;
     let classes: Api<StorageClass> = Api::all(cluster.client());
     let volumes: Api<PersistentVolume> = Api::all(cluster.client());
@@ -476,7 +476,7 @@ async fn the_default_class_makes_a_volume_on_the_chosen_node() {
 }
 
 #[tokio::test]
-async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
+async fn pods_that_do_not_tolerate_a_no_execute_taint_are_evicted() {
     let cluster = cluster(1).await;
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
     let nodes: Api<Node> = Api::all(cluster.client());
@@ -516,7 +516,7 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
 }
 
 #[tokio::test]
-async fn nodes_get_pod_ranges_beside_those_of_others_and_of_services() {
+async fn pod_cidrs_overlap_neither_those_of_other_nodes_nor_the_service_range() {
     // The Services' range is the first half of it.
     let cluster = Cluster::builder()
         .controllers()

@@ -23,7 +23,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Each row is the difference that one more part makes to the cost of one pod.
 #[test]
-fn a_pod_hop_by_hop() {
+fn each_hop_of_a_pod_costs_what_the_table_says() {
     let server = Meter::start(Cluster::builder());
     let admitted = pods::cost_of_dry_run(&server);
     let created = pods::cost_of_one(&server);
@@ -165,7 +165,7 @@ fn creations_one_after_another_cost_one_sync_each() {
 }
 
 #[test]
-fn a_list_is_spliced_not_decoded() {
+fn a_list_is_assembled_from_cached_bytes() {
     let meter = Meter::start(Cluster::builder());
     let list = || meter.measure(meter.send(Method::GET, MAPS, Bytes::new()));
     let create = |numbers: std::ops::Range<u64>| {
@@ -192,7 +192,7 @@ fn a_list_is_spliced_not_decoded() {
 }
 
 #[test]
-fn an_event_costs_nothing_for_watchers_that_do_not_want_it() {
+fn a_watch_event_costs_nothing_for_watchers_with_another_selector() {
     let meter = Meter::start(Cluster::builder());
     let without = pods::cost_of_one(&meter);
     let watched = Meter::start(Cluster::builder());
@@ -226,7 +226,7 @@ fn an_update_that_changes_nothing_writes_nothing() {
 
 /// Reads come from memory: they neither write nor copy the object.
 #[test]
-fn a_get_copies_nothing() {
+fn a_get_shares_the_cached_bytes() {
     let meter = Meter::start(Cluster::builder());
     let large = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"large"}},"data":{{"text":"{}"}}}}"#,

@@ -61,7 +61,7 @@ fn candidate(
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_at_a_time_and_the_next_takes_over() {
+async fn one_candidate_leads_at_a_time_and_another_takes_over() {
     let cluster = Cluster::builder()
         .simulated(7)
         .start()

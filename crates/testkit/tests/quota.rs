@@ -15,7 +15,7 @@ const ALLOWED: usize = 4;
 const WANTED: usize = 9;
 
 #[test]
-fn a_quota_is_never_exceeded_and_the_failure_stays_told() {
+fn a_quota_is_never_exceeded_and_the_failure_stays_in_the_conditions() {
     for seed in 0..SEEDS {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()

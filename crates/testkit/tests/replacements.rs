@@ -92,7 +92,7 @@ async fn reject_all(cluster: &Cluster) -> BTreeSet<Option<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_set_replaces_rejected_pods_with_growing_pauses() {
+async fn a_replica_set_replaces_rejected_pods_with_backoff() {
     let cluster = cluster().await;
     let set: ReplicaSet = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {
         "replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template()}}))
@@ -125,7 +125,7 @@ async fn a_replica_set_replaces_rejected_pods_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replication_controller_replaces_rejected_pods_with_growing_pauses() {
+async fn a_replication_controller_replaces_rejected_pods_with_backoff() {
     let cluster = cluster().await;
     let set: ReplicationController = serde_json::from_value(json!({"metadata": {"name": "web"},
         "spec": {"replicas": 1, "selector": {"app": "web"}, "template": template()}}))
@@ -143,7 +143,7 @@ async fn a_replication_controller_replaces_rejected_pods_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stateful_set_replaces_rejected_pods_with_growing_pauses() {
+async fn a_stateful_set_replaces_rejected_pods_with_backoff() {
     let cluster = cluster().await;
     let set: StatefulSet = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {
         "replicas": 1, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}},
@@ -162,7 +162,7 @@ async fn a_stateful_set_replaces_rejected_pods_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_set_replaces_rejected_pods_with_growing_pauses() {
+async fn a_daemon_set_replaces_rejected_pods_with_backoff() {
     let cluster = cluster().await;
     let set: DaemonSet = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {
         "selector": {"matchLabels": {"app": "web"}}, "template": template()}}))

@@ -8,7 +8,7 @@
 const SEEDS: u64 = 6;
 
 #[test]
-fn deployments_converge_whatever_crashes_when() {
+fn workloads_converge_after_crashes_and_network_faults() {
     start_logging();
     let seeds: Vec<u64> = match number("SEED") {
         Some(seed) => vec![seed],
@@ -27,7 +27,7 @@ fn deployments_converge_whatever_crashes_when() {
 }
 
 #[test]
-fn a_seed_fixes_everything() {
+fn equal_seeds_give_equal_simulations() {
     let run = || testkit::simulation::run(1_000).expect("simulation");
     assert_eq!(run(), run());
 }

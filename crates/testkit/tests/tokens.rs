@@ -66,7 +66,7 @@ async fn review(cluster: &Cluster, token: &str) -> TokenReviewStatus {
 }
 
 #[tokio::test]
-async fn a_token_secret_is_filled_believed_and_shows_its_use() {
+async fn a_token_secret_gets_a_valid_token_and_records_its_last_use() {
     let cluster = Cluster::builder()
         .controllers()
         .start()
@@ -139,7 +139,7 @@ async fn a_token_secret_is_filled_believed_and_shows_its_use() {
 }
 
 #[tokio::test]
-async fn token_secrets_go_with_their_account() {
+async fn token_secrets_are_deleted_with_their_service_account() {
     let cluster = Cluster::builder()
         .controllers()
         .start()

@@ -98,7 +98,7 @@ impl Drop for Journal {
         self.lines = None;
         self.open = None;
         if let Some(writer) = self.writer.take() {
-            // It has said itself what went wrong.
+            // The failure has been logged there.
             let _ = writer.join();
         }
     }

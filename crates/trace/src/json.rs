@@ -45,7 +45,7 @@ mod tests {
     use crate::Hop;
 
     #[test]
-    fn the_form_is_fixed() {
+    fn the_json_form_of_a_span_is_stable() {
         let timeline = Timeline {
             uid: "u".into(),
             namespace: "ns".into(),

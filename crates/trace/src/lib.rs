@@ -2,7 +2,9 @@
 //!
 //! Components hold a [`Recorder`]; the server owns the [`Sink`] behind it. Never record bytes of
 //! Secrets or tokens: a span carries sizes and short names only.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
+#[allow(clippy::disallowed_methods, reason = "it runs on its own thread")]
 mod journal;
 mod json;
 mod render;
@@ -99,9 +101,9 @@ impl From<Hop> for u8 {
 }
 
 impl TryFrom<u8> for Hop {
-    type Error = String;
+    type Error = UnknownHop;
 
-    fn try_from(number: u8) -> Result<Hop, String> {
+    fn try_from(number: u8) -> Result<Hop, UnknownHop> {
         use Hop::*;
         [
             Client,
@@ -119,9 +121,14 @@ impl TryFrom<u8> for Hop {
         ]
         .into_iter()
         .find(|hop| *hop as u8 == number)
-        .ok_or_else(|| format!("no hop {number}"))
+        .ok_or(UnknownHop(number))
     }
 }
+
+/// A number that is not one of the hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no hop {0}")]
+pub struct UnknownHop(u8);
 
 /// One thing that happened on a pod's way. Several spans may share a hop (the steps of hop 10).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,7 +202,7 @@ pub trait Sink: Send + Sync {
     }
 }
 
-/// Why something was decided. Put into words only when somebody asks.
+/// Why something was decided. The text is made only when somebody asks for it.
 pub trait Explain: Send + Sync {
     fn lines(&self) -> Vec<String>;
 }

@@ -38,15 +38,15 @@ pub fn render(timeline: &Timeline) -> String {
     if let Some((span, failure)) = obstacle(spans) {
         let _ = writeln!(
             out,
-            "stands at hop {} ({}): {}",
+            "is at hop {} ({}): {}",
             span.hop as u8,
             span.hop.title(),
-            told(span, failure)
+            describe_failure(span, failure)
         );
     } else if let (None, Some(last)) = (running, spans.iter().map(|span| span.hop).max()) {
         let _ = writeln!(
             out,
-            "not running, has come to hop {} ({})",
+            "not running yet; is at hop {} ({})",
             last as u8,
             last.title()
         );
@@ -71,7 +71,7 @@ pub fn render(timeline: &Timeline) -> String {
                 for step in steps {
                     axis.line(&mut out, "", "  ", step);
                     if let Some(failure) = &step.failure {
-                        let _ = writeln!(out, "         ✗ {}", told(step, failure));
+                        let _ = writeln!(out, "         ✗ {}", describe_failure(step, failure));
                     }
                 }
             }
@@ -114,8 +114,8 @@ fn container_step(span: &Span) -> Option<(usize, &str)> {
     (span.hop == Hop::Node).then_some((reached, container))
 }
 
-/// An attempt that failed, in words.
-fn told(span: &Span, failure: &Failure) -> String {
+/// Describes an attempt that failed.
+fn describe_failure(span: &Span, failure: &Failure) -> String {
     let wait = failure.retry.map(|at| at - span.end());
     let next = match wait.and_then(|wait| u64::try_from(wait).ok()) {
         Some(0) => "; tried again at once".to_owned(),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_birth_reads_from_left_to_right() {
+    fn a_birth_is_rendered_from_left_to_right() {
         let timeline = Timeline {
             uid: "u".into(),
             namespace: "default".into(),
@@ -312,7 +312,7 @@ because
         ]);
         let expected = "\
 pod/web  namespace default
-stands at hop 10 (containers): EnsureImage main, attempt 2: ErrImagePull: registry.test/none: not found; tried again after 20.00 s
+is at hop 10 (containers): EnsureImage main, attempt 2: ErrImagePull: registry.test/none: not found; tried again after 20.00 s
 
 hop  what                         who                queue      work    bytes
   9  receive                      part                   -     10 µs           █
@@ -327,7 +327,7 @@ hop  what                         who                queue      work    bytes
     }
 
     #[test]
-    fn an_obstacle_that_was_overcome_is_none() {
+    fn a_failure_before_a_later_success_is_not_shown_as_the_obstacle() {
         let volumes = || span(Hop::Node, "volumes", 100, 0, 10);
         let missing = "secret \"password\" not found";
         let mut spans = vec![failed(volumes(), 1, missing, Some(600))];
@@ -337,7 +337,7 @@ hop  what                         who                queue      work    bytes
         };
         assert!(head(&spans).contains(missing), "{}", head(&spans));
         spans.push(span(Hop::Node, "volumes", 600, 0, 10));
-        assert_eq!(head(&spans), "not running, has come to hop 10 (containers)");
+        assert_eq!(head(&spans), "not running yet; is at hop 10 (containers)");
         // A container that ends again and again, and one beside it that runs.
         spans.push(span(Hop::Node, "StartContainer main", 700, 0, 10));
         let exited = span(Hop::Node, "Run main", 710, 0, 50);

@@ -1,6 +1,6 @@
 //! The timelines in memory, bounded: the oldest pod makes room for a new one; of what is done again
 //! and again the first time and the last ones are kept; and a pod that has too many spans all the
-//! same keeps its first ones, since those tell of its birth.
+//! same keeps its first ones, since those show its birth.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -40,7 +40,7 @@ impl Table {
             .failure
             .map(|failure| Failure::new(&failure.error, failure.attempt, failure.retry));
         let timeline = self.timeline(uid);
-        // Work that is still going on is told again and again: the newest word counts.
+        // Work that is still going on is recorded again and again; the newest span replaces the older.
         let same = |known: &&mut Span| {
             (known.hop, known.start) == (span.hop, span.start)
                 && (&known.name, &known.component) == (&span.name, &span.component)
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_is_told_again_grows() {
+    fn a_span_that_is_recorded_again_grows() {
         let mut table = Table::default();
         table.begin("u", "ns", "pod");
         for work in [1, 2, 3] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn both_bounds_hold() {
+    fn pods_and_spans_per_pod_are_bounded() {
         let mut table = Table::default();
         for number in 0..MAX_TIMELINES + 10 {
             table.begin(&format!("u{number}"), "ns", &format!("pod{number}"));

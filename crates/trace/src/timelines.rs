@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_directory_they_live_in_memory() {
+    fn without_a_directory_timelines_are_kept_in_memory() {
         let timelines = Timelines::open(None, Environment::system()).expect("open");
         timelines.record("uid", span(1));
         timelines.begin("uid", "ns", "pod");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_explanation_is_told_for_a_while() {
+    fn the_newest_explanation_is_kept_for_a_while() {
         struct Because(usize);
         impl Explain for Because {
             fn lines(&self) -> Vec<String> {
@@ -174,14 +174,14 @@ mod tests {
         }
         let timelines = Timelines::open(None, Environment::system()).expect("open");
         timelines.begin("uid", "ns", "pod");
-        let told = |timelines: &Timelines| timelines.get("uid").expect("known").explanation;
-        assert!(told(&timelines).is_empty());
+        let explanation = |timelines: &Timelines| timelines.get("uid").expect("known").explanation;
+        assert!(explanation(&timelines).is_empty());
         timelines.explain("uid", Arc::new(Because(1)));
         timelines.explain("uid", Arc::new(Because(2)));
-        assert_eq!(told(&timelines), ["2"]);
+        assert_eq!(explanation(&timelines), ["2"]);
         for _ in 0..MOST_EXPLANATIONS {
             timelines.explain("other", Arc::new(Because(3)));
         }
-        assert!(told(&timelines).is_empty(), "forgotten");
+        assert!(explanation(&timelines).is_empty(), "forgotten");
     }
 }

@@ -33,7 +33,7 @@ impl<'a> Scaled<'a> {
                 kind: Kind::new(
                     DEFINITION,
                     API_VERSION.to_string(),
-                    "Scale",
+                    "Scale".into(),
                     Reset::Except(&[]),
                 ),
             },

@@ -12,7 +12,7 @@ pub(super) fn resource(plural: &str) -> &'static Resource {
         "deployments" => "apps",
         _ => "",
     };
-    catalogue::find(group, "v1", plural).unwrap()
+    catalogue::built_in().find(group, "v1", plural).unwrap()
 }
 
 pub(super) fn time(second: u32) -> String {

@@ -6,9 +6,11 @@
 //! - `S` a subresource of the kind above: name, group, version and kind of what is sent there, verbs
 //! - `C` a table column of the kind above: name, type, format, priority
 
-use crate::catalogue::{Resource, Subresource};
-use crate::schema;
+use std::borrow::Cow;
+
+use crate::catalogue::{Name, Resource, Rules, Subresource};
 use crate::table::Column;
+use crate::{schema, strategy};
 
 /// Every generally available kind of upstream, by group and plural; several versions of a kind in
 /// upstream's order of preference.
@@ -32,44 +34,59 @@ pub fn read() -> Vec<Resource> {
                 ],
                 _,
             ) => resources.push(Resource {
-                group,
-                version,
-                kind,
-                plural,
-                singular,
+                group: Cow::Borrowed(group),
+                version: Cow::Borrowed(version),
+                kind: Cow::Borrowed(kind),
+                plural: Cow::Borrowed(plural),
+                singular: Cow::Borrowed(singular),
                 namespaced: *scope == "N",
-                short_names: list(short),
-                categories: list(categories),
-                verbs: list(verbs),
+                short_names: names(short),
+                categories: names(categories),
+                verbs: list(verbs).collect(),
                 subresources: Vec::new(),
                 columns: Vec::new(),
                 definition: schema::definition_of(group, version, kind).unwrap_or_default(),
+                // Settled below, when its subresources are known.
+                rules: Rules::BuiltIn(strategy::of_scope(false, false)),
+                storage: None,
             }),
             (["S", name, group, version, kind, verbs], Some(resource)) => {
                 resource.subresources.push(Subresource {
                     name,
-                    kind,
-                    group,
-                    version,
-                    verbs: list(verbs),
+                    kind: Cow::Borrowed(kind),
+                    group: Cow::Borrowed(group),
+                    version: Cow::Borrowed(version),
+                    verbs: list(verbs).collect(),
                 });
             }
             (["C", name, kind, format, priority], Some(resource)) => {
                 resource.columns.push(Column {
-                    name,
-                    kind,
-                    format,
+                    name: Cow::Borrowed(name),
+                    kind: Cow::Borrowed(kind),
+                    format: Cow::Borrowed(format),
                     priority: priority.parse().unwrap_or_default(),
                 });
             }
             _ => unreachable!("kinds.tbl is generated and tested: {line}"),
         }
     }
+    for resource in &mut resources {
+        let own = strategy::built_in(&resource.group, &resource.kind);
+        let rules = own.unwrap_or_else(|| {
+            let has_status = resource.has_status();
+            strategy::of_scope(resource.namespaced, has_status)
+        });
+        resource.rules = Rules::BuiltIn(rules);
+    }
     resources
 }
 
-fn list(words: &'static str) -> Vec<&'static str> {
-    words.split(',').filter(|word| !word.is_empty()).collect()
+fn list(words: &'static str) -> impl Iterator<Item = &'static str> {
+    words.split(',').filter(|word| !word.is_empty())
+}
+
+fn names(words: &'static str) -> Vec<Name> {
+    list(words).map(Cow::Borrowed).collect()
 }
 
 #[cfg(test)]
@@ -95,14 +112,14 @@ mod tests {
         let resources = read();
         let pods = resources
             .iter()
-            .find(|resource| (resource.group, resource.plural) == ("", "pods"))
+            .find(|resource| resource.group.is_empty() && resource.plural == "pods")
             .expect("pods");
         assert_eq!(pods.short_names, ["po"]);
         assert_eq!(pods.categories, ["all"]);
         assert!(pods.namespaced);
         let eviction = pods.subresource("eviction").expect("eviction");
-        assert_eq!((eviction.group, eviction.kind), ("policy", "Eviction"));
-        let names: Vec<_> = pods.columns.iter().map(|column| column.name).collect();
+        assert_eq!((&*eviction.group, &*eviction.kind), ("policy", "Eviction"));
+        let names: Vec<_> = pods.columns.iter().map(|column| &*column.name).collect();
         assert_eq!(names[..5], ["Name", "Ready", "Status", "Restarts", "Age"]);
         assert_eq!(pods.columns[5].priority, 1);
     }

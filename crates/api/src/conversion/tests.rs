@@ -1,10 +1,11 @@
 //! What is converted there and back again is what it was.
 
 use super::*;
-use crate::document;
+use crate::{catalogue, document};
 
-fn resource(group: &str, version: &str, plural: &str) -> &'static Resource {
-    catalogue::find(group, version, plural).unwrap_or_else(|| panic!("{plural} is served"))
+fn resource(group: &str, version: &str, plural: &str) -> &'static Arc<Resource> {
+    let found = catalogue::built_in().find(group, version, plural);
+    found.unwrap_or_else(|| panic!("{plural} is served"))
 }
 
 #[test]

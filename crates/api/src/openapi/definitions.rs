@@ -51,7 +51,7 @@ pub(super) fn reference(name: &str, version: Version) -> Value {
 /// The definition of the list of a kind, if it can be listed.
 pub(super) fn list_of(resource: &Resource) -> Option<&'static Definition> {
     let kind = format!("{}List", resource.kind);
-    table().of_kind(resource.group, resource.version, &kind)
+    table().of_kind(&resource.group, &resource.version, &kind)
 }
 
 fn collect(name: &'static str, names: &mut BTreeSet<&'static str>) {
@@ -198,7 +198,7 @@ fn kinds_of(definition: &Definition, served: &[&Resource]) -> Vec<Value> {
     if let ([(_, _, kind)], true) = (kinds.as_slice(), everywhere) {
         let kind = *kind;
         let served = served.iter();
-        kinds.extend(served.map(|resource| (resource.group, resource.version, kind)));
+        kinds.extend(served.map(|resource| (&*resource.group, &*resource.version, kind)));
         kinds.sort_unstable();
         kinds.dedup();
     }

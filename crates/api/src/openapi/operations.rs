@@ -5,7 +5,7 @@ use crate::catalogue::{Resource, Subresource, api_version};
 use crate::schema::{Type, table};
 
 /// One method at one path.
-pub(super) struct Operation {
+pub(super) struct Operation<'a> {
     pub method: &'static str,
     /// `x-kubernetes-action`.
     pub action: &'static str,
@@ -16,9 +16,9 @@ pub(super) struct Operation {
     pub response: &'static str,
     pub codes: &'static [(&'static str, &'static str)],
     /// `x-kubernetes-group-version-kind`.
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub kind: &'a str,
 }
 
 pub(super) struct Body {
@@ -30,11 +30,11 @@ pub(super) struct Body {
 pub(super) type Parameter = (&'static str, &'static str);
 
 /// A path and what can be done there.
-pub(super) struct Path {
+pub(super) struct Path<'a> {
     pub path: String,
     /// The names in braces, in the order of the path.
     pub variables: &'static [&'static str],
-    pub operations: Vec<Operation>,
+    pub operations: Vec<Operation<'a>>,
 }
 
 const LIST: &[Parameter] = &[
@@ -84,10 +84,10 @@ const CREATED: (&str, &str) = ("201", "Created");
 const ACCEPTED: (&str, &str) = ("202", "Accepted");
 
 /// Every path of a kind: collections, the object, its subresources.
-pub(super) fn paths_of(resource: &'static Resource) -> Vec<Path> {
-    let root = match resource.group {
+pub(super) fn paths_of(resource: &Resource) -> Vec<Path<'_>> {
+    let root = match &*resource.group {
         "" => format!("/api/{}", resource.version),
-        group => format!("/apis/{}", api_version(group, resource.version)),
+        group => format!("/apis/{}", api_version(group, &resource.version)),
     };
     let (collection, outer, variables): (_, &[&str], &[&str]) = match resource.namespaced {
         true => (
@@ -155,13 +155,13 @@ pub(super) fn connected(subresource: &str) -> &'static [&'static str] {
 }
 
 /// A connection, and for proxies the same with a path behind it.
-fn connections(
-    resource: &'static Resource,
-    subresource: &'static Subresource,
+fn connections<'a>(
+    resource: &Resource,
+    subresource: &'a Subresource,
     path: &str,
     variables: &'static [&'static str],
     methods: &'static [&'static str],
-) -> Vec<Path> {
+) -> Vec<Path<'a>> {
     let connect = |method: &&'static str, suffix: &str| {
         let word = format!("connect{}", camel(method));
         Operation {
@@ -172,9 +172,9 @@ fn connections(
             body: None,
             response: "",
             codes: &[OK],
-            group: subresource.group,
-            version: subresource.version,
-            kind: subresource.kind,
+            group: &subresource.group,
+            version: &subresource.version,
+            kind: &subresource.kind,
         }
     };
     let all = |suffix: &str| {
@@ -216,7 +216,7 @@ fn connection_id(
     };
     format!(
         "{connect}{}{method}{scope}{}{}{suffix}",
-        group_version_word(resource.group, resource.version),
+        group_version_word(&resource.group, &resource.version),
         resource.kind,
         camel(subresource.name),
     )
@@ -224,7 +224,7 @@ fn connection_id(
 
 /// The fields of the options of a connection, as parameters.
 fn options_of(subresource: &Subresource) -> Vec<Parameter> {
-    let kind = table().of_kind(subresource.group, subresource.version, subresource.kind);
+    let kind = table().of_kind(&subresource.group, &subresource.version, &subresource.kind);
     let properties = kind
         .into_iter()
         .flat_map(|definition| &definition.properties);
@@ -244,26 +244,26 @@ fn options_of(subresource: &Subresource) -> Vec<Parameter> {
 }
 
 /// The old paths of watches.
-fn watches(resource: &'static Resource, root: &str) -> Vec<Path> {
+fn watches<'a>(resource: &'a Resource, root: &str) -> Vec<Path<'a>> {
     let watch = |action: &'static str, scope: &str, suffix: &str| {
         vec![Operation {
             method: "get",
             action,
             id: format!(
                 "watch{}{scope}{}{suffix}",
-                group_version_word(resource.group, resource.version),
+                group_version_word(&resource.group, &resource.version),
                 resource.kind
             ),
             parameters: [LIST, PRETTY].concat(),
             body: None,
             response: WATCH_EVENT,
             codes: &[OK],
-            group: resource.group,
-            version: resource.version,
-            kind: resource.kind,
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
         }]
     };
-    let plural = resource.plural;
+    let plural = &resource.plural;
     let has_get = resource.has_verb("get");
     let mut paths = Vec::new();
     let (collection, scope): (_, &str) = match resource.namespaced {
@@ -306,12 +306,12 @@ fn offered(verbs: &[&'static str], wanted: &[&'static str]) -> Vec<&'static str>
     wanted.iter().copied().filter(offered).collect()
 }
 
-fn on(
-    resource: &'static Resource,
+fn on<'a>(
+    resource: &'a Resource,
     subresource: &str,
     verbs: &[&'static str],
     suffix: &str,
-) -> Vec<Operation> {
+) -> Vec<Operation<'a>> {
     let subresource = resource.subresource(subresource);
     verbs
         .iter()
@@ -319,19 +319,26 @@ fn on(
         .collect()
 }
 
-fn operation(
-    resource: &'static Resource,
-    subresource: Option<&'static Subresource>,
+fn operation<'a>(
+    resource: &'a Resource,
+    subresource: Option<&'a Subresource>,
     verb: &'static str,
     suffix: &str,
-) -> Operation {
+) -> Operation<'a> {
     let (group, version, kind) = match subresource {
-        Some(subresource) => (subresource.group, subresource.version, subresource.kind),
-        None => (resource.group, resource.version, resource.kind),
+        Some(subresource) => (
+            &*subresource.group,
+            &*subresource.version,
+            &*subresource.kind,
+        ),
+        None => (&*resource.group, &*resource.version, &*resource.kind),
     };
-    let own = table()
-        .of_kind(group, version, kind)
-        .map_or("", |definition| definition.name);
+    let own = match subresource {
+        Some(_) => table()
+            .of_kind(group, version, kind)
+            .map_or("", |definition| definition.name),
+        None => resource.definition,
+    };
     let is_log = subresource.is_some_and(|subresource| subresource.name == "log");
     let (method, action, word, parameters, body, response, codes): (
         _,
@@ -383,7 +390,7 @@ fn operation(
             )
         }
         _ => {
-            let answer = if resource.returns_deleted() {
+            let answer = if resource.strategy().returns_deleted() {
                 own
             } else {
                 STATUS
@@ -452,8 +459,8 @@ fn id(
     };
     format!(
         "{word}{}{}{collection}{scope}{}{}{suffix}",
-        camel(group_word(resource.group)),
-        camel(resource.version),
+        camel(group_word(&resource.group)),
+        camel(&resource.version),
         resource.kind,
         camel(subresource.map_or("", |subresource| subresource.name)),
     )

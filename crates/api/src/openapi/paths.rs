@@ -31,20 +31,20 @@ pub(super) struct Written {
 }
 
 /// All paths of the served kinds, and the resource list of each group version.
-pub(super) fn paths(served: &[&'static Resource], version: Version) -> Written {
+pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
     let mut written = Written {
         paths: Object::default(),
         definitions: BTreeSet::new(),
     };
     for resource in served {
-        let tag = tag(resource.group, resource.version);
-        let path = match resource.group {
+        let tag = tag(&resource.group, &resource.version);
+        let path = match &*resource.group {
             "" => format!("/api/{}/", resource.version),
-            group => format!("/apis/{}/", api_version(group, resource.version)),
+            group => format!("/apis/{}/", api_version(group, &resource.version)),
         };
         let id = format!(
             "get{}APIResources",
-            group_version_word(resource.group, resource.version)
+            group_version_word(&resource.group, &resource.version)
         );
         written.add(
             &path,
@@ -161,7 +161,7 @@ impl Written {
 }
 
 /// Parameters that all operations of a path share are the path's.
-fn path_item(path: &Path, version: Version, tag: &str) -> Value {
+fn path_item(path: &Path<'_>, version: Version, tag: &str) -> Value {
     let shared: Vec<Parameter> = match path.operations.split_first() {
         Some((first, others)) => {
             let everywhere = |one: &&Parameter| {
@@ -198,7 +198,7 @@ fn path_item(path: &Path, version: Version, tag: &str) -> Value {
     item
 }
 
-fn write(operation: &Operation, shared: &[Parameter], version: Version, tag: &str) -> Value {
+fn write(operation: &Operation<'_>, shared: &[Parameter], version: Version, tag: &str) -> Value {
     let mut written = crate::document!({
         "operationId": operation.id,
         "tags": [tag],

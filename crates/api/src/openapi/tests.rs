@@ -1,6 +1,12 @@
 //! What kubectl looks for in the documents.
 
 use super::*;
+use crate::catalogue::built_in;
+
+fn documents() -> &'static Documents {
+    static DOCUMENTS: OnceLock<Documents> = OnceLock::new();
+    DOCUMENTS.get_or_init(|| Documents::new(built_in().clone()))
+}
 
 fn parsed(document: &Document) -> Value {
     Value::from_json(&document.body).unwrap()
@@ -8,10 +14,10 @@ fn parsed(document: &Document) -> Value {
 
 #[test]
 fn the_index_leads_to_every_group_version() {
-    let index = parsed(v3_index());
+    let index = parsed(documents().v3_index());
     let paths = index.get("paths").unwrap().as_object().unwrap();
     for (path, entry) in paths.iter() {
-        let document = v3(path).unwrap();
+        let document = documents().v3(path).unwrap();
         assert_eq!(
             entry.str_at(&["serverRelativeURL"]),
             format!("/openapi/v3/{path}?hash={}", document.etag)
@@ -22,7 +28,7 @@ fn the_index_leads_to_every_group_version() {
 
 #[test]
 fn patch_supports_field_validation() {
-    let document = parsed(v3("apis/apps/v1").unwrap());
+    let document = parsed(documents().v3("apis/apps/v1").unwrap());
     let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
     let patch = document.at(&["paths", path, "patch"]).unwrap();
     assert_eq!(
@@ -49,7 +55,7 @@ fn patch_supports_field_validation() {
 
 #[test]
 fn schemas_say_how_lists_merge() {
-    let document = parsed(v3("apis/apps/v1").unwrap());
+    let document = parsed(documents().v3("apis/apps/v1").unwrap());
     let schemas = document.at(&["components", "schemas"]).unwrap();
     let containers = schemas
         .at(&["io.k8s.api.core.v1.PodSpec", "properties", "containers"])
@@ -88,9 +94,10 @@ fn every_reference_is_defined() {
             _ => {}
         }
     }
-    let mut documents: Vec<Value> = v3_documents().values().map(parsed).collect();
-    documents.push(parsed(v2_json()));
-    for document in documents {
+    let made = documents();
+    let mut all: Vec<Value> = made.v3_documents().values().map(parsed).collect();
+    all.push(parsed(made.v2_json()));
+    for document in all {
         let mut found = Vec::new();
         references(&document, &mut found);
         for reference in found {
@@ -102,6 +109,6 @@ fn every_reference_is_defined() {
 
 #[test]
 fn the_protobuf_form_begins_with_the_version() {
-    assert!(v2_protobuf().body.starts_with(b"\x0a\x032.0"));
-    assert_ne!(v2_protobuf().etag, v2_json().etag);
+    assert!(documents().v2_protobuf().body.starts_with(b"\x0a\x032.0"));
+    assert_ne!(documents().v2_protobuf().etag, documents().v2_json().etag);
 }

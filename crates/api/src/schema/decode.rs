@@ -7,7 +7,7 @@ use super::check::{self, check};
 use super::defaults::normalise;
 use super::node::{Node, parse};
 use super::table::{Definition, table};
-use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
+use crate::catalogue::{Resource, api_version, split_api_version};
 use crate::document::Value;
 use crate::repeats::repeats;
 use crate::status::Status;
@@ -35,25 +35,26 @@ pub struct TypeError(pub String);
 
 /// The kind that a body is expected to be of.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
+pub struct Target<'a> {
+    pub group: &'a str,
+    pub version: &'a str,
+    pub kind: &'a str,
     pub definition: &'static Definition,
 }
 
-impl Target {
-    pub fn of(resource: &Resource) -> Target {
-        Target::of_kind(resource.group, resource.version, resource.kind)
-            .expect("every kind of the catalogue is in the table")
-    }
-
-    pub fn of_subresource(subresource: &Subresource) -> Option<Target> {
-        Target::of_kind(subresource.group, subresource.version, subresource.kind)
+impl<'a> Target<'a> {
+    pub fn of(resource: &'a Resource) -> Target<'a> {
+        let definition = table().definition(resource.definition);
+        Target {
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+            definition: definition.expect("every kind of the catalogue is in the table"),
+        }
     }
 
     /// Any registered kind, `DeleteOptions` of `v1` among them.
-    pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<Target> {
+    pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<Target<'static>> {
         let definition = table().of_kind(group, version, kind)?;
         let mut kinds = definition.kinds.iter();
         let named = match definition.is_meta() {
@@ -76,7 +77,10 @@ pub fn decode_json(resource: &Resource, body: &[u8]) -> Result<(Value, Vec<Field
 }
 
 /// Reads a JSON body of any kind, e.g. what a subresource takes.
-pub fn decode_json_as(target: &Target, body: &[u8]) -> Result<(Value, Vec<FieldProblem>), Status> {
+pub fn decode_json_as(
+    target: &Target<'_>,
+    body: &[u8],
+) -> Result<(Value, Vec<FieldProblem>), Status> {
     let node = parse(body).map_err(|error| {
         unrecognized(
             target,
@@ -92,7 +96,7 @@ pub fn decode(resource: &Resource, body: &mut Value) -> Result<Vec<FieldProblem>
     decode_as(&Target::of(resource), body)
 }
 
-pub fn decode_as(target: &Target, body: &mut Value) -> Result<Vec<FieldProblem>, Status> {
+pub fn decode_as(target: &Target<'_>, body: &mut Value) -> Result<Vec<FieldProblem>, Status> {
     let node = Node::from_value(std::mem::take(body));
     let (value, problems) = decode_node(target, node, None)?;
     *body = value;
@@ -132,7 +136,7 @@ pub fn parse_json(body: &[u8]) -> Result<Value, String> {
 }
 
 /// The answer under strict field validation.
-pub fn strict_error(target: &Target, problems: &[FieldProblem]) -> Status {
+pub fn strict_error(target: &Target<'_>, problems: &[FieldProblem]) -> Status {
     let texts: Vec<String> = problems.iter().map(FieldProblem::to_string).collect();
     unhandled(
         target,
@@ -143,7 +147,7 @@ pub fn strict_error(target: &Target, problems: &[FieldProblem]) -> Status {
 
 /// The same for YAML in which keys are repeated.
 pub fn strict_yaml_error(
-    target: &Target,
+    target: &Target<'_>,
     repeated: &[String],
     problems: &[FieldProblem],
 ) -> Status {
@@ -234,7 +238,7 @@ impl fmt::Display for FieldProblem {
 }
 
 fn decode_node(
-    target: &Target,
+    target: &Target<'_>,
     node: Node<'_>,
     body: Option<&[u8]>,
 ) -> Result<(Value, Vec<FieldProblem>), Status> {
@@ -310,7 +314,7 @@ fn version_and_kind<'a>(node: &'a Node<'_>) -> Result<(&'a str, &'a str), String
 }
 
 /// A well-formed body of a kind that is not expected here.
-fn other_kind(target: &Target, group: &str, version: &str, kind: &str) -> Status {
+fn other_kind(target: &Target<'_>, group: &str, version: &str, kind: &str) -> Status {
     let given = api_version(group, version);
     let Some(definition) = table().of_kind(group, version, kind) else {
         let error = format!(
@@ -338,7 +342,7 @@ fn other_kind(target: &Target, group: &str, version: &str, kind: &str) -> Status
     unhandled(target, (version, kind), &error)
 }
 
-fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Status {
+fn unhandled(target: &Target<'_>, (version, kind): (&str, &str), error: &str) -> Status {
     Status::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {}: {error}",
         target.kind
@@ -346,7 +350,7 @@ fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Sta
 }
 
 /// The answer to a body that cannot be read at all.
-pub fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
+pub fn unrecognized(target: &Target<'_>, error: &str, body: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {error} ({})",
         target.kind,

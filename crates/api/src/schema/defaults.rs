@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn declared_defaults_are_applied_where_the_field_is_missing() {
-        let pods = catalogue::find("", "v1", "pods").unwrap();
+        let pods = catalogue::built_in().find("", "v1", "pods").unwrap();
         let mut pod = crate::document!({"spec": {"containers": [
             {"ports": [{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}],
              "livenessProbe": {"grpc": {"port": 1}}},
@@ -167,7 +167,9 @@ mod tests {
 
     #[test]
     fn empty_lists_that_are_always_there_are_stored_as_null() {
-        let roles = catalogue::find("rbac.authorization.k8s.io", "v1", "roles").unwrap();
+        let roles = catalogue::built_in()
+            .find("rbac.authorization.k8s.io", "v1", "roles")
+            .unwrap();
         let mut role = crate::document!({"metadata": {"name": "r"}, "rules": []});
         forget_empty(roles, &mut role);
         assert_eq!(role.get("rules"), Some(&Value::Null));

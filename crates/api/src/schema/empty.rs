@@ -146,7 +146,9 @@ mod tests {
 
     #[test]
     fn what_was_empty_is_forgotten_and_shown_in_errors() {
-        let roles = catalogue::find("apps", "v1", "deployments").unwrap();
+        let roles = catalogue::built_in()
+            .find("apps", "v1", "deployments")
+            .unwrap();
         let mut object = document!({"metadata": {"labels": {}}, "spec": {"template": {
             "metadata": {"labels": {}},
             "spec": {"containers": []},

@@ -1,7 +1,6 @@
-//! IP addresses and CIDRs in fields: what is valid.
+//! Validation of IP addresses and CIDRs in fields.
 //!
-//! Old fields take non-canonical IPv6 (and `warnings` tells of it); new ones demand the canonical
-//! form.
+//! Old fields accept non-canonical IPv6 with a warning; new fields require the canonical form.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -97,7 +96,7 @@ pub fn existing(list: &[Value]) -> Seen<String> {
     texts.map(str::to_string).collect()
 }
 
-/// What is wrong with an address in an old field; those in `existing` are accepted as they are.
+/// The errors of an address in an old field. Addresses in `existing` are valid.
 pub fn old_address(text: &str, existing: &Seen<String>, path: &Path) -> Vec<FieldError> {
     if existing.contains(text) {
         return Vec::new();
@@ -115,7 +114,7 @@ pub fn old_address(text: &str, existing: &Seen<String>, path: &Path) -> Vec<Fiel
     }
 }
 
-/// What is wrong with an address in a new field.
+/// The errors of an address in a new field.
 pub fn address(text: &str, path: &Path) -> Vec<FieldError> {
     let errors = old_address(text, &Seen::new(), path);
     match parse(text) {
@@ -127,7 +126,7 @@ pub fn address(text: &str, path: &Path) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with a CIDR in an old field.
+/// The errors of a CIDR in an old field.
 pub fn old_range(text: &str, existing: &Seen<String>, path: &Path) -> Vec<FieldError> {
     if existing.contains(text) {
         return Vec::new();
@@ -151,7 +150,7 @@ pub fn old_range(text: &str, existing: &Seen<String>, path: &Path) -> Vec<FieldE
     }
 }
 
-/// What is wrong with a CIDR in a new field.
+/// The errors of a CIDR in a new field.
 pub fn range(text: &str, path: &Path) -> Vec<FieldError> {
     let errors = old_range(text, &Seen::new(), path);
     match parse_range(text) {
@@ -163,7 +162,7 @@ pub fn range(text: &str, path: &Path) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with an address of an interface with its prefix length.
+/// The errors of an interface address with prefix length.
 pub fn interface_address(text: &str, path: &Path) -> Vec<FieldError> {
     let Some(range) = parse_range(text) else {
         let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
@@ -178,7 +177,7 @@ pub fn interface_address(text: &str, path: &Path) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with an address that traffic is to be sent to.
+/// The errors of an address to which traffic would be sent.
 pub fn endpoint(text: &str, path: &Path) -> Vec<FieldError> {
     let wrong = |detail: String| FieldError::invalid(path, text, detail);
     let Some(address) = parse(text) else {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn malformed_addresses_are_rejected() {
         let path = Path::new("ip");
         let check = |text: &str, old: &[&str], new: &[&str]| {
             let strip = |errors: Vec<FieldError>| -> Vec<String> {
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn malformed_cidrs_are_rejected() {
         let path = Path::new("cidr");
         let check = |text: &str, expected: &[&str]| {
             let details: Vec<String> = range(text, &path).into_iter().map(|e| e.detail).collect();
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints() {
+    fn special_addresses_are_rejected_as_endpoints() {
         let path = Path::new("f");
         assert_eq!(
             texts(endpoint("127.0.0.1", &path)),

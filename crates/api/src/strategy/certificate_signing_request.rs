@@ -6,7 +6,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::metadata::names::{self, NameRule};
 use crate::repeats::{Seen, repeats};
-use crate::strategy::{MetadataChecks, Strategy, generic};
+use crate::strategy::{MetadataChecks, Requester, Strategy, generic};
 use crate::table::duration::{human, object_age};
 
 mod pem;
@@ -47,6 +47,28 @@ impl Strategy for CertificateSigningRequest {
         false
     }
 
+    /// Whatever the caller wrote there.
+    fn record_requester(&self, object: &mut Value, requester: &Requester<'_>) {
+        for name in ["username", "uid", "groups", "extra"] {
+            object.remove(&["spec", name]);
+        }
+        object.set(&["spec", "username"], requester.user);
+        if !requester.uid.is_empty() {
+            object.set(&["spec", "uid"], requester.uid);
+        }
+        if !requester.groups.is_empty() {
+            object.set(&["spec", "groups"], crate::document!(requester.groups));
+        }
+        if !requester.extra.is_empty() {
+            object.set(&["spec", "extra"], crate::document!(requester.extra));
+        }
+    }
+
+    /// Where upstream's own type counts without a pointer, there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "request"], Value::Null);
+    }
+
     /// Nobody cares how it is called.
     fn name_rule(&self) -> NameRule {
         NameRule::PathSegment
@@ -81,7 +103,7 @@ impl Strategy for CertificateSigningRequest {
         let (Some(old), "status" | "approval") = (old, subresource) else {
             return;
         };
-        // Of several alike the first one counts.
+        // Of several equal conditions the first one counts.
         let mut times: BTreeMap<[String; 2], &str> = BTreeMap::new();
         let key = |one: &Value| ["type", "status"].map(|name| one.str_at(&[name]).to_string());
         for one in old.list_at(&["status", "conditions"]) {
@@ -188,8 +210,8 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let mut errors = Vec::new();
     let request = object.str_at(&["spec", "request"]);
-    // Who a subject is matters to those who are believed by it: the signers of Kubernetes itself. A
-    // request that is there already must be able to fail.
+    // Only the subjects for Kubernetes' own signers are checked, because components trust them. An
+    // existing request must still be able to fail.
     let is_ours = object
         .str_at(&["spec", "signerName"])
         .starts_with("kubernetes.io/");
@@ -348,7 +370,7 @@ fn conditions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>)
     }
 }
 
-/// What the subresource at hand may not change.
+/// The errors for fields that the subresource must not change.
 fn changes(new: &Value, old: &Value, subresource: &str, errors: &mut Vec<FieldError>) {
     let path = Path::new("status").child("conditions");
     let count = |object: &Value, kind: &str| of_type(object, kind).len();
@@ -408,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn invalid_certificate_requests_are_rejected() {
         check(|_| {}, &[]);
         check(
             |object| object.set(&["spec", "request"], "bm90IHBlbQ=="),
@@ -435,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn approvers_and_signers_keep_to_their_own() {
+    fn approvers_and_signers_change_only_their_own_fields() {
         let old = request();
         let approved = document!([{"type": "Approved", "status": "True", "reason": "r"}]);
         let after = |subresource: &str| {

@@ -1,11 +1,13 @@
-//! Small checks of single values that many kinds make.
+//! Small checks of single values that many kinds need.
+
+pub mod label_selector;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
 
-/// Demands a text at `name`.
+/// Requires a text at `name`.
 pub fn require(object: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if object.str_at(&[name]).is_empty() {
         errors.push(FieldError::required(&path.child(name), ""));
@@ -45,7 +47,7 @@ pub fn quantity(value: Option<&Value>) -> Quantity {
     Quantity::parse(text).unwrap_or_else(|_| Quantity::from_milli(0))
 }
 
-/// The error for a quantity below zero, in the words of fields that show the whole number.
+/// The error for a negative quantity, in the form that contains the integer value.
 pub fn basic_quantity(value: &Value, path: &Path) -> Option<FieldError> {
     let number = quantity(Some(value)).value();
     let detail = "must be a valid resource quantity";
@@ -77,4 +79,92 @@ pub fn size_of_map(object: &Value, path: &[&str]) -> usize {
     fields
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
         .sum()
+}
+
+/// Requires that the text at `name`, where there is one, is one of `supported`.
+pub fn optional_one_of(
+    object: &Value,
+    name: &str,
+    supported: &[&str],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(value) = object.get(name).and_then(Value::as_str)
+        && !supported.contains(&value)
+    {
+        let at = path.child(name);
+        errors.push(FieldError::not_supported(&at, value, supported));
+    }
+}
+
+/// Requires that there is a text at `name` and that it is one of `supported`.
+pub fn required_one_of(
+    object: &Value,
+    name: &str,
+    supported: &[&str],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let at = path.child(name);
+    match object.str_at(&[name]) {
+        "" => errors.push(FieldError::required(&at, "")),
+        value if supported.contains(&value) => {}
+        value => errors.push(FieldError::not_supported(&at, value, supported)),
+    }
+}
+
+/// One `Invalid` error for each message about a number.
+pub fn invalid_number(path: &Path, number: i64, messages: Vec<String>) -> Vec<FieldError> {
+    messages
+        .into_iter()
+        .map(|detail| FieldError::invalid(path, number, detail))
+        .collect()
+}
+
+/// The error for a negative number.
+pub fn not_negative(number: i64, path: &Path) -> Option<FieldError> {
+    let detail = "must be greater than or equal to 0";
+    (number < 0).then(|| FieldError::invalid(path, number, detail))
+}
+
+/// Checks a path that must be relative and must not leave its directory.
+pub fn relative_path(text: &str, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must be a relative path"));
+    }
+    errors.extend(no_backsteps(text, path));
+    errors
+}
+
+/// The error for a path with `..` in it.
+pub fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
+    let has_backstep = text.split('/').any(|part| part == "..");
+    has_backstep.then(|| FieldError::invalid(path, text, "must not contain '..'"))
+}
+
+/// The text of a quantity, which a document may contain as a string or as a number.
+pub fn quantity_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Rewrites the quantities of a resource list in canonical form, rounded up to thousandths.
+/// Values that are no quantities stay, and validation rejects them.
+pub fn canonical_quantities(object: &mut Value, path: &[&str]) {
+    let Some(Value::Object(list)) = object.at_mut(path) else {
+        return;
+    };
+    for (_, value) in list.iter_mut() {
+        let text = match &*value {
+            Value::String(text) => text.clone(),
+            Value::Integer(_) | Value::Float(_) => value.to_string(),
+            _ => continue,
+        };
+        if let Ok(quantity) = Quantity::parse(&text) {
+            *value = quantity.rounded_to_milli().to_string().into();
+        }
+    }
 }

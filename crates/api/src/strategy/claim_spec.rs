@@ -5,7 +5,9 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::quantity::Quantity;
-use crate::strategy::workload::label_selector;
+use crate::strategy::checks::{
+    canonical_quantities, label_selector, optional_one_of, quantity_text,
+};
 
 const ACCESS_MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -20,7 +22,7 @@ pub fn default(spec: &mut Value) {
         spec.set(&["volumeMode"], "Filesystem");
     }
     for name in ["limits", "requests"] {
-        super::pod::defaults::canonical_quantities(spec, &["resources", name]);
+        canonical_quantities(spec, &["resources", name]);
     }
 }
 
@@ -34,7 +36,7 @@ pub fn validate(spec: &Value, path: &Path) -> Vec<FieldError> {
         errors.push(FieldError::required(&modes_path, detail));
     }
     if let Some(selector) = spec.get("selector").filter(|value| !value.is_null()) {
-        errors.extend(label_selector(selector, &path.child("selector")));
+        errors.extend(label_selector::validate(selector, &path.child("selector")));
     }
     let (mut one_pod, mut others) = (false, false);
     for mode in modes {
@@ -53,7 +55,7 @@ pub fn validate(spec: &Value, path: &Path) -> Vec<FieldError> {
     match spec.at(&["resources", "requests", "storage"]) {
         None | Some(Value::Null) => errors.push(FieldError::required(&at, "")),
         Some(value) => {
-            let quantity = Quantity::parse(&super::pod::resources::text(value));
+            let quantity = Quantity::parse(&quantity_text(value));
             if quantity.is_ok_and(|size| size.is_negative() || size.is_zero()) {
                 let detail = "must be greater than zero";
                 errors.push(FieldError::invalid(&at, value.clone(), detail));
@@ -62,7 +64,7 @@ pub fn validate(spec: &Value, path: &Path) -> Vec<FieldError> {
     }
     class_name(spec, "storageClassName", path, &mut errors);
     let modes = ["Block", "Filesystem"];
-    super::pod::containers::one_of_given(spec, "volumeMode", &modes, path, &mut errors);
+    optional_one_of(spec, "volumeMode", &modes, path, &mut errors);
     data_sources(spec, path, &mut errors);
     class_name(spec, "volumeAttributesClassName", path, &mut errors);
     errors

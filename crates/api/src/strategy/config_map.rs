@@ -77,7 +77,7 @@ pub fn frozen(new: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
     errors
 }
 
-/// The number of bytes that a base64 text stands for.
+/// The number of bytes that a base64 text decodes to.
 pub fn decoded_length(text: &str) -> usize {
     let digits = text
         .bytes()
@@ -91,7 +91,7 @@ mod tests {
     use crate::document;
 
     #[test]
-    fn validation() {
+    fn invalid_config_maps_are_rejected() {
         let check = |object: Value, expected: &[&str]| {
             let errors = ConfigMap.validate_content(&object);
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn immutable_ones_stay() {
+    fn immutable_config_maps_cannot_change() {
         let old = document!({"immutable": true, "data": {"a": "1"}});
         let new = document!({"data": {"a": "2"}});
         let errors = ConfigMap.validate_update_content(&new, &old, "");

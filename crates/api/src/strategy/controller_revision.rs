@@ -3,7 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::strategy::{MetadataChecks, Strategy, pod};
+use crate::strategy::checks;
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 pub struct ControllerRevision;
@@ -63,6 +64,6 @@ impl Strategy for ControllerRevision {
 
 fn revision(object: &Value) -> Vec<FieldError> {
     let number = object.i64_at(&["revision"]).unwrap_or(0);
-    let error = pod::probes::not_negative(number, &Path::new("revision"));
+    let error = checks::not_negative(number, &Path::new("revision"));
     error.into_iter().collect()
 }

@@ -8,7 +8,7 @@ use crate::table::duration::{age, object_age};
 
 pub struct CronJob;
 
-/// A Job is called after its CronJob and its time, 11 characters more.
+/// The name of a Job is that of its CronJob with 11 more characters for the time.
 const LONGEST_NAME: usize = 52;
 
 impl Strategy for CronJob {

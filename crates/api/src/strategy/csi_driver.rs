@@ -17,6 +17,10 @@ impl Strategy for CsiDriver {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
@@ -46,7 +50,7 @@ impl Strategy for CsiDriver {
         object.remove(&["spec", "preventPodSchedulingIfMissing"]);
     }
 
-    /// The generation counts from the first change on, not from the beginning.
+    /// The generation is set by the first change, not at creation.
     fn prepare_update_content(&self, new: &mut Value, old: &Value, _: &str) {
         if !old.has(&["spec", "preventPodSchedulingIfMissing"]) {
             new.remove(&["spec", "preventPodSchedulingIfMissing"]);

@@ -19,6 +19,10 @@ impl Strategy for CsiNode {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
@@ -78,7 +82,7 @@ impl Strategy for CsiNode {
     }
 }
 
-/// A driver as Go shows its internal form, without what may change.
+/// A driver in the format of Go's internal type, without its mutable fields.
 fn shown(driver: &Value) -> [(&'static str, Value); 4] {
     [
         ("Name", driver.str_at(&["name"]).into()),

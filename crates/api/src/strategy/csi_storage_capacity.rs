@@ -4,8 +4,9 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
+use crate::strategy::checks::label_selector;
 use crate::strategy::checks::{immutable_text, quantity, semantically_equal};
-use crate::strategy::{MetadataChecks, Strategy, node_selector, workload};
+use crate::strategy::{MetadataChecks, Strategy, node_selector};
 use crate::warnings::deprecated_label;
 
 pub struct CsiStorageCapacity;
@@ -33,7 +34,7 @@ impl Strategy for CsiStorageCapacity {
         let mut errors = Vec::new();
         if let Some(topology) = object.get("nodeTopology").filter(|value| !value.is_null()) {
             let path = Path::new("nodeTopology");
-            errors.extend(workload::label_selector(topology, &path));
+            errors.extend(label_selector::validate(topology, &path));
         }
         let class = object.str_at(&["storageClassName"]);
         let path = Path::new("storageClassName");

@@ -4,12 +4,13 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::selector::LabelSelector;
+use crate::strategy::checks::label_selector;
 use crate::strategy::{Strategy, int_or_percent, workload};
 use crate::table::duration::object_age;
 
 pub struct DaemonSet;
 
-/// Counts the changes of the template; a field of its own in versions that are gone.
+/// The annotation that counts changes of the template; it was a field in removed versions.
 const TEMPLATE_GENERATION: [&str; 3] = [
     "metadata",
     "annotations",
@@ -19,6 +20,11 @@ const TEMPLATE_GENERATION: [&str; 3] = [
 impl Strategy for DaemonSet {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    fn fill_empty(&self, object: &mut Value) {
+        let counted = "deprecated.daemonset.template.generation";
+        object.set(&["metadata", "annotations", counted], "0");
     }
 
     fn has_status(&self) -> bool {
@@ -74,7 +80,7 @@ impl Strategy for DaemonSet {
         let selector = object.at(&["spec", "selector"]).unwrap_or(&null);
         let template = object.at(&["spec", "template"]).unwrap_or(&empty);
         let selector_path = path.child("selector");
-        errors.extend(workload::label_selector(selector, &selector_path));
+        errors.extend(label_selector::validate(selector, &selector_path));
         let at = path.child("template");
         if let Ok(parsed) = LabelSelector::from_document(selector) {
             // A selector that is not there matches nothing, an empty one everything.
@@ -121,7 +127,7 @@ impl Strategy for DaemonSet {
         true
     }
 
-    /// Metadata alone is what is stored, where the count is a field.
+    /// The count is stored in the metadata.
     fn row_metadata(&self, metadata: &mut Value) {
         metadata.remove(&TEMPLATE_GENERATION[1..]);
         if metadata.fields_at(&["annotations"]).next().is_none() {

@@ -3,7 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::strategy::{Strategy, generic, int_or_percent, pod, workload};
+use crate::strategy::checks;
+use crate::strategy::{Strategy, generic, int_or_percent, workload};
 use crate::table::duration::object_age;
 
 pub struct Deployment;
@@ -11,6 +12,11 @@ pub struct Deployment;
 impl Strategy for Deployment {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Upstream's own type counts without a pointer, so there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "replicas"], 0);
     }
 
     fn has_status(&self) -> bool {
@@ -70,7 +76,7 @@ impl Strategy for Deployment {
         ));
         if let Some(deadline) = object.i64_at(&["spec", "progressDeadlineSeconds"]) {
             let at = path.child("progressDeadlineSeconds");
-            errors.extend(pod::probes::not_negative(deadline, &at));
+            errors.extend(checks::not_negative(deadline, &at));
             if deadline <= object.i64_at(&["spec", "minReadySeconds"]).unwrap_or(0) {
                 let detail = "must be greater than minReadySeconds";
                 errors.push(FieldError::invalid(&at, deadline, detail));

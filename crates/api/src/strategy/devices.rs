@@ -1,7 +1,7 @@
 //! Dynamic resource allocation: DeviceClasses, ResourceClaims and their templates, ResourceSlices.
-//! Here is what they share.
+//! This module has their common validation.
 //!
-//! CEL expressions are only looked at from outside (see `cel`): nothing here evaluates them.
+//! CEL expressions are only checked superficially (see `cel`): nothing here evaluates them.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -14,7 +14,9 @@ pub mod claim;
 mod claim_status;
 pub mod claim_template;
 pub mod class;
+mod counters;
 mod device;
+mod requests;
 pub mod slice;
 
 const MOST_REQUESTS: usize = 32;
@@ -26,7 +28,7 @@ const LONGEST_IDENTIFIER: usize = 32;
 const MOST_BINDING_CONDITIONS: usize = 4;
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
-/// Checks the items of a list, or says that there are too many of them.
+/// Checks the items of a list, unless there are too many of them, which is an error.
 fn each(
     list: &[Value],
     most: usize,
@@ -43,7 +45,7 @@ fn each(
     }
 }
 
-/// The same, and no two items may have the same key.
+/// Like [`each`], and no two items may have the same key.
 fn each_of_set(
     list: &[Value],
     most: usize,
@@ -211,7 +213,7 @@ fn toleration(toleration: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks the conditions that must hold, or must not, before a device is bound.
+/// Checks the conditions that must be true, or must not be true, before a device is bound.
 fn binding_conditions(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let (good, bad) = ("bindingConditions", "bindingFailureConditions");
     for name in [good, bad] {

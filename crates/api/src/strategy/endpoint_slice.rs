@@ -4,8 +4,8 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::repeats::Seen;
+use crate::strategy::checks::{optional_one_of, required_one_of};
 use crate::strategy::endpoints::first_few;
-use crate::strategy::pod::containers::{one_of, one_of_given};
 use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
 use crate::table::duration::object_age;
 
@@ -56,7 +56,7 @@ impl Strategy for EndpointSlice {
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
         let mut errors = about_ports(new);
-        // What is there unchanged was valid once.
+        // Unchanged endpoints are not validated again.
         if new.get("endpoints") != old.get("endpoints") {
             endpoints(new, &mut errors);
         }
@@ -99,7 +99,7 @@ fn about_ports(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let root = Path::new("");
     let kinds = ["FQDN", "IPv4", "IPv6"];
-    one_of(object, "addressType", &kinds, &root, &mut errors);
+    required_one_of(object, "addressType", &kinds, &root, &mut errors);
     ports(object.list_at(&["ports"]), &mut errors);
     errors
 }
@@ -131,7 +131,7 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
         match port.has(&["protocol"]) {
-            true => one_of_given(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors),
+            true => optional_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors),
             false => errors.push(FieldError::required(&at.child("protocol"), "")),
         }
         if port.has(&["appProtocol"]) {

@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
-use crate::strategy::pod::containers::{numbers, one_of};
+use crate::strategy::checks::{invalid_number, required_one_of};
 use crate::strategy::{MetadataChecks, Strategy, addresses};
 use crate::table::duration::object_age;
 
@@ -38,7 +38,7 @@ impl Strategy for Endpoints {
         errors
     }
 
-    /// What is there unchanged was valid once.
+    /// Unchanged subsets are not validated again.
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
         match new.get("subsets") == old.get("subsets") {
             true => Vec::new(),
@@ -108,8 +108,8 @@ fn validate_subset(subset: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         }
         let number = port.i64_at(&["port"]).unwrap_or(0);
         let wrong = names::port_number(number);
-        errors.extend(numbers(&at.child("port"), number, wrong));
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        errors.extend(invalid_number(&at.child("port"), number, wrong));
+        required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
         if port.has(&["appProtocol"]) {
             let protocol = port.str_at(&["appProtocol"]);
             let wrong = names::qualified_name(protocol);

@@ -1,4 +1,6 @@
-//! Events, as the core group has them. `events.k8s.io` converts, and demands more.
+//! Events of the core group. Those of `events.k8s.io` are converted and validated more strictly.
+
+use std::time::Duration;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -15,6 +17,15 @@ pub struct Event {
 impl Strategy for Event {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// An hour.
+    fn time_to_live(&self) -> Option<Duration> {
+        Some(Duration::from_secs(3600))
+    }
+
+    fn has_watch_cache(&self) -> bool {
+        false
     }
 
     fn name_rule(&self) -> NameRule {
@@ -36,7 +47,7 @@ impl Strategy for Event {
         }
     }
 
-    /// The metadata is looked at once the rest is in order.
+    /// The metadata is validated only if the rest is valid.
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         match self.validate_content(object) {
             errors if errors.is_empty() => metadata::validate(object, self.metadata_rules()),
@@ -179,7 +190,7 @@ impl Event {
     }
 }
 
-/// A field as upstream's errors show it: its internal type, with Go's names.
+/// A field in the format of upstream's errors: its internal type with Go's names.
 fn shown(event: &Value, name: &str) -> Value {
     let empty = Value::object();
     match name {
@@ -201,7 +212,7 @@ fn shown(event: &Value, name: &str) -> Value {
     }
 }
 
-/// What `events.k8s.io` demands of new events beyond what the core group does.
+/// Additional validation of new events of `events.k8s.io`.
 fn strictly(object: &Value, errors: &mut Vec<FieldError>) {
     let rules = Rules::new(true, NameRule::DnsSubdomain);
     errors.extend(metadata::validate(object, rules));
@@ -250,7 +261,7 @@ fn series(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What an event with `eventTime` must say about its reporter.
+/// Validates the reporter of an event with `eventTime`.
 fn reported(object: &Value, strict: bool, errors: &mut Vec<FieldError>) {
     let controller = object.str_at(&["reportingComponent"]);
     let path = Path::new(match strict {

@@ -1,4 +1,4 @@
-//! The strategy of a kind without rules of its own, and the steps all strategies share.
+//! The strategy of a kind without rules of its own, and steps that all strategies share.
 
 use crate::document::{Object, Value};
 use crate::strategy::Strategy;
@@ -31,8 +31,8 @@ impl Strategy for Generic {
     }
 }
 
-/// A write to the status subresource changes nothing else, some metadata aside. Copies only what
-/// differs: as a rule that is nothing.
+/// Restores everything except the status and some metadata after a write to the status subresource.
+/// Only differing fields are copied, and usually there are none.
 pub fn keep_all_but_status(new: &mut Value, old: &Value) {
     let (Value::Object(fields), Value::Object(old)) = (new, old) else {
         return;
@@ -50,14 +50,14 @@ pub fn keep_all_but_status(new: &mut Value, old: &Value) {
     }
 }
 
-/// For kinds whose status writes change no metadata either.
+/// Restores the metadata, for kinds whose status writes do not change it either.
 pub fn keep_metadata(new: &mut Value, old: &Value) {
     for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
         keep_field(new, old, &["metadata", name]);
     }
 }
 
-/// Puts back the field at `path` as it was.
+/// Restores the field at `path`.
 pub fn keep_field(new: &mut Value, old: &Value, path: &[&str]) {
     match old.at(path) {
         Some(value) => new.set(path, value.clone()),
@@ -65,7 +65,7 @@ pub fn keep_field(new: &mut Value, old: &Value, path: &[&str]) {
     }
 }
 
-/// Whether anything but metadata and status differs.
+/// Whether anything except metadata and status differs.
 pub fn desired_state_changed(new: &Value, old: &Value) -> bool {
     // Both are in the order of names.
     !desired(new).eq(desired(old))
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_write_keeps_everything_else() {
+    fn a_status_write_keeps_spec_and_metadata() {
         let old = object(
             r#"{"kind":"Pod","metadata":{"name":"a"},"spec":{"nodeName":"n"},"status":{"phase":"Pending"}}"#,
         );
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_desired_state_is_all_but_metadata_and_status() {
+    fn the_desired_state_is_everything_except_metadata_and_status() {
         let old = object(r#"{"metadata":{"name":"a"},"spec":{"a":1},"status":{}}"#);
         let same = object(r#"{"kind":"Pod","metadata":{},"spec":{"a":1}}"#);
         assert!(!desired_state_changed(&same, &old));

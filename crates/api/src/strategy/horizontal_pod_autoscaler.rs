@@ -167,7 +167,7 @@ fn spec(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// What is demanded of an `apiVersion`.
+/// The requirement on an `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiVersion {
     Any,

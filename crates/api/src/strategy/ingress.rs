@@ -7,13 +7,13 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
 use crate::strategy::addresses;
-use crate::strategy::pod::containers::numbers;
+use crate::strategy::checks::invalid_number;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
-/// A cell names this many hosts.
+/// The number of hosts in a cell.
 const SHOWN: usize = 3;
 
 pub struct Ingress;
@@ -308,7 +308,7 @@ fn service_backend(backend: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         }
         ("", _) => {
             let wrong = names::port_number(number);
-            errors.extend(numbers(&port.child("number"), number, wrong));
+            errors.extend(invalid_number(&port.child("number"), number, wrong));
         }
         (_, 0) => {
             let wrong = names::port_name(port_name);

@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::pattern_error;
-use crate::strategy::pod::probes::not_negative;
+use crate::strategy::checks::not_negative;
 
 /// Checks an amount: a number that is not negative, or a percentage.
 pub fn validate(value: &Value, path: &Path) -> Vec<FieldError> {
@@ -37,7 +37,7 @@ pub fn amount(value: Option<&Value>) -> i64 {
     }
 }
 
-/// As a cell of a table shows it.
+/// The value in a table cell.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -11,7 +11,8 @@ use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
 use crate::selector::LabelSelector;
-use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, pod, workload};
+use crate::strategy::checks;
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, workload};
 use crate::table::duration::{age, human, object_age};
 
 pub use spec::{default_spec, validate_template};
@@ -24,6 +25,17 @@ const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 impl Strategy for Job {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Jobs leave their pods behind unless told otherwise, which surprises.
+    fn delete_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
+    fn unsupported_field(&self, field: &str, _api_version: &str) -> String {
+        format!("field label {field:?} not supported for Job")
     }
 
     fn has_status(&self) -> bool {
@@ -164,7 +176,7 @@ fn generate_selector(object: &mut Value) {
     }
 }
 
-/// Checks that what was generated is what is there.
+/// Checks that the generated selector and labels are unchanged.
 fn generated_selector(object: &Value, prefixed: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if object.bool_at(&["spec", "manualSelector"]) || !object.has(&["spec", "selector"]) {
@@ -219,7 +231,7 @@ fn has_label(object: &Value, label: &str, expected: &str) -> Option<FieldError> 
     }
 }
 
-/// The pods of an indexed Job are called after the Job and their index.
+/// The names of an indexed Job's pods contain the Job's name and their index.
 fn longest_host_name(object: &Value) -> Option<FieldError> {
     let completions = object
         .i64_at(&["spec", "completions"])
@@ -276,8 +288,8 @@ fn update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A template changes only while its Job is suspended and has no pods: where its pods may go, and
-/// what its containers ask for.
+/// Scheduling fields and container resources of a template may change while its Job is suspended and
+/// has no pods.
 fn template_update(new: &Value, old: &Value) -> Option<FieldError> {
     let at = ["spec", "template"];
     let path = Path::new("spec").child("template");
@@ -353,7 +365,7 @@ fn duration(object: &Value, now: jiff::Timestamp) -> String {
     }
 }
 
-/// Whether a number is not negative; the error for one that is.
+/// The error for a negative number.
 fn not_negative(spec: &Value, name: &str, path: &Path) -> Option<FieldError> {
-    pod::probes::not_negative(spec.i64_at(&[name])?, &path.child(name))
+    checks::not_negative(spec.i64_at(&[name])?, &path.child(name))
 }

@@ -25,7 +25,7 @@ impl Strategy for Lease {
         true
     }
 
-    /// Whoever renews must have seen whose it is.
+    /// A renewal must be based on the current holder.
     fn allow_unconditional_update(&self) -> bool {
         false
     }

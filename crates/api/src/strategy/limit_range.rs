@@ -5,8 +5,8 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
 use crate::repeats::Seen;
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
 
 const LISTS: [&str; 5] = [
@@ -80,7 +80,7 @@ fn fill(limit: &mut Value, target: &str, source: &str) {
         Some(Value::Object(fields)) => fields,
         _ => Object::default(),
     };
-    // What is given wins: of a repeated name the last one counts.
+    // Given values win. Of a repeated name the last value counts.
     let at = [source];
     let filled = limit.fields_at(&at);
     let filled = filled.map(|(name, value)| (name.to_string(), value.clone()));

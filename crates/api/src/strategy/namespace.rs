@@ -16,6 +16,19 @@ impl Strategy for Namespace {
         false
     }
 
+    fn has_finalizers_of_its_own(&self, object: &Value) -> bool {
+        !object.list_at(&["spec", "finalizers"]).is_empty()
+    }
+
+    fn prepare_deleting(&self, object: &mut Value) {
+        object.set(&["status", "phase"], "Terminating");
+        object.remove(&["metadata", "deletionGracePeriodSeconds"]);
+    }
+
+    fn checks_delete_preconditions_itself(&self) -> bool {
+        true
+    }
+
     fn name_rule(&self) -> NameRule {
         NameRule::DnsLabel
     }

@@ -4,7 +4,8 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
-use crate::strategy::pod::containers::numbers;
+use crate::strategy::checks::invalid_number;
+use crate::strategy::checks::label_selector;
 use crate::strategy::{Strategy, addresses, workload};
 use crate::table::duration::object_age;
 
@@ -46,7 +47,7 @@ impl Strategy for NetworkPolicy {
     }
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
-        // What was accepted before stays accepted.
+        // CIDRs that were accepted before stay valid.
         let mut known = Vec::new();
         for_each_block(old, |block, _| {
             known.extend(block.get("cidr").cloned());
@@ -85,7 +86,7 @@ fn validate(object: &Value, known: &Seen<String>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let mut errors = Vec::new();
     if let Some(selector) = object.at(&["spec", "podSelector"]) {
-        errors.extend(workload::label_selector(
+        errors.extend(label_selector::validate(
             selector,
             &path.child("podSelector"),
         ));
@@ -136,13 +137,13 @@ fn port(one: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     match one.get("port") {
         Some(Value::Integer(number)) => {
             let wrong = names::port_number(*number);
-            errors.extend(numbers(&path.child("port"), *number, wrong));
+            errors.extend(invalid_number(&path.child("port"), *number, wrong));
             if let Some(end) = end {
                 if end < *number {
                     let detail = "must be greater than or equal to `port`";
                     errors.push(FieldError::invalid(&at, *number, detail));
                 }
-                errors.extend(numbers(&at, end, names::port_number(end)));
+                errors.extend(invalid_number(&at, end, names::port_number(end)));
             }
         }
         Some(Value::String(name)) => {
@@ -167,7 +168,7 @@ fn peer(peer: &Value, known: &Seen<String>, path: &Path, errors: &mut Vec<FieldE
     for name in ["podSelector", "namespaceSelector"] {
         if let Some(selector) = peer.get(name).filter(|value| !value.is_null()) {
             found += 1;
-            errors.extend(workload::label_selector(selector, &path.child(name)));
+            errors.extend(label_selector::validate(selector, &path.child(name)));
         }
     }
     let block = peer.get("ipBlock").filter(|value| !value.is_null());

@@ -5,9 +5,9 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::{Seen, repeats};
-use crate::strategy::pod::defaults::canonical_quantities;
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
-use crate::strategy::pod::validate::taint_effect;
+use crate::strategy::pod::tolerations::taint_effect;
 use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
 use crate::table::duration::object_age;
 
@@ -198,7 +198,7 @@ fn pod_ranges(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Features that a node says it has: sorted names.
+/// Checks the features that a node declares: their names must be sorted.
 fn features(object: &Value) -> Vec<FieldError> {
     let path = Path::new("status").child("declaredFeatures");
     let list = object.list_at(&["status", "declaredFeatures"]);

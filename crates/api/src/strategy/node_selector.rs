@@ -47,7 +47,7 @@ pub fn expression_warnings(term: &Value, path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A requirement on a node's labels; the values are looked at only where upstream is `strict`.
+/// Checks a requirement on a node's labels. The values are checked only where upstream is `strict`.
 pub fn on_labels(requirement: &Value, strict: bool, path: &Path, errors: &mut Vec<FieldError>) {
     let values = requirement.list_at(&["values"]);
     let values_path = path.child("values");

@@ -3,8 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::{basic_quantity, positive_quantity, semantically_equal, supported};
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, generic, node_selector};
 use crate::table::duration::object_age;
 
@@ -17,7 +17,7 @@ pub const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
-/// Where the class was named before there was a field for it.
+/// The annotation with the class, from before there was a field.
 pub const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 
@@ -26,6 +26,10 @@ pub struct PersistentVolume;
 impl Strategy for PersistentVolume {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
     }
 
     fn has_status(&self) -> bool {
@@ -159,7 +163,7 @@ impl Strategy for PersistentVolume {
     }
 }
 
-/// Defaults of a volume's spec, also where it stands inside another object.
+/// Defaults of a volume's spec, also inside another object.
 pub fn default_spec(object: &mut Value, path: &[&str]) {
     let under = |name: &'static str| -> Vec<&str> {
         path.iter().copied().chain(std::iter::once(name)).collect()
@@ -173,7 +177,7 @@ pub fn default_spec(object: &mut Value, path: &[&str]) {
     }
 }
 
-/// Checks a volume's spec; `inline` is one that stands inside a VolumeAttachment.
+/// Checks a volume's spec; `inline` means that it is inside a VolumeAttachment.
 pub fn spec(spec: &Value, name: &str, inline: bool, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if inline {

@@ -3,19 +3,24 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::checks::canonical_quantities;
+use crate::strategy::checks::label_selector;
 use crate::strategy::checks::{basic_quantity, positive_quantity, quantity, supported};
 use crate::strategy::persistent_volume::{
     CLASS_ANNOTATION, VOLUME_MODES, access_mode_errors, access_modes, class, storage_cell,
 };
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
-use crate::strategy::{MetadataChecks, Strategy, generic, workload};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 use crate::table::duration::object_age;
 
 pub struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 
@@ -107,7 +112,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-/// Defaults of a claim's spec, also inside of other kinds.
+/// Defaults of a claim's spec, also inside other kinds.
 pub fn default_spec(spec: &mut Value) {
     if !spec.has(&["volumeMode"]) {
         spec.set(&["volumeMode"], "Filesystem");
@@ -117,7 +122,7 @@ pub fn default_spec(spec: &mut Value) {
     }
 }
 
-/// Checks a claim's spec. `known_group` says that an odd API group was there before.
+/// Checks a claim's spec. `known_group` means that the invalid API group was there before.
 pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let modes = spec.list_at(&["accessModes"]);
@@ -127,7 +132,7 @@ pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
         errors.push(FieldError::required(&modes_path, detail));
     }
     if let Some(selector) = spec.get("selector").filter(|value| !value.is_null()) {
-        errors.extend(workload::label_selector(selector, &path.child("selector")));
+        errors.extend(label_selector::validate(selector, &path.child("selector")));
     }
     errors.extend(access_mode_errors(modes, &modes_path));
     let at = path.child("resources").key("storage");
@@ -200,8 +205,8 @@ fn data_sources(spec: &Value, path: &Path, known_group: bool, errors: &mut Vec<F
     }
 }
 
-/// Keeps `dataSource` and `dataSourceRef` the same where one is given, and forgets what was never
-/// understood.
+/// Copies `dataSource` to `dataSourceRef` or the other way round, and drops references that are not
+/// supported.
 fn settle_data_source(spec: &mut Value, old: Option<&Value>) {
     let in_use = |name: &str| old.is_some_and(|old| old.has(&[name]));
     let crosses = !spec.str_at(&["dataSourceRef", "namespace"]).is_empty();

@@ -3,6 +3,7 @@
 pub mod affinity;
 pub mod annotations;
 pub mod cells;
+mod container_lists;
 pub mod containers;
 pub mod defaults;
 mod environment;
@@ -14,6 +15,7 @@ mod resize;
 pub mod resources;
 mod security;
 mod status;
+pub mod tolerations;
 pub mod update;
 pub mod validate;
 mod volume_sources;
@@ -31,6 +33,14 @@ pub struct Pod;
 
 impl Strategy for Pod {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
+    fn is_traced(&self) -> bool {
         true
     }
 

@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, Rules};
+use crate::strategy::checks::label_selector;
 use crate::strategy::{MetadataChecks, Strategy, conditions, int_or_percent, workload};
 use crate::table::duration::object_age;
 
@@ -71,7 +72,7 @@ impl Strategy for PodDisruptionBudget {
             }
         }
         if let Some(selector) = given("selector") {
-            errors.extend(workload::label_selector(selector, &path.child("selector")));
+            errors.extend(label_selector::validate(selector, &path.child("selector")));
         }
         if let Some(policy) = given("unhealthyPodEvictionPolicy") {
             let supported = ["AlwaysAllow", "IfHealthyBudget"];

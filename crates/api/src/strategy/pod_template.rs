@@ -11,6 +11,10 @@ impl Strategy for PodTemplate {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_generation(&self) -> bool {
         true
     }

@@ -1,10 +1,11 @@
-//! Roles and bindings. What they grant is the API server's business.
+//! Roles and role bindings. The API server's authorizer evaluates them.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
-use crate::strategy::{MetadataChecks, Strategy, workload};
+use crate::strategy::checks::label_selector;
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -51,7 +52,7 @@ impl Strategy for Role {
                 errors.push(FieldError::required(&path, detail));
             }
             for (index, selector) in selectors.iter().enumerate() {
-                errors.extend(workload::label_selector(selector, &path.index(index)));
+                errors.extend(label_selector::validate(selector, &path.index(index)));
             }
         }
         errors

@@ -13,6 +13,11 @@ impl Strategy for ReplicaSet {
         true
     }
 
+    /// Upstream's own type counts without a pointer, so there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "replicas"], 0);
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -32,7 +32,7 @@ pub fn in_limit_range(kind: &str, name: &str, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-/// Whether the quota system knows the name.
+/// Whether the name is a resource of quotas.
 pub fn is_quota_name(name: &str) -> bool {
     is_huge_pages(name)
         || matches!(
@@ -77,7 +77,7 @@ pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A resource that somebody else defines.
+/// Whether the name is an extended resource.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
 use crate::table::duration::object_age;
 
@@ -13,6 +13,10 @@ pub struct ResourceQuota;
 
 impl Strategy for ResourceQuota {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 
@@ -150,7 +154,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many resources of the quota cannot be counted within each scope.
+/// The number of the quota's resources that cannot be counted within each scope.
 struct Misfits<'a> {
     object: &'a Value,
     counted: BTreeMap<String, usize>,
@@ -180,7 +184,7 @@ impl<'a> Misfits<'a> {
     }
 }
 
-/// How many pairs of scopes exclude each other.
+/// The number of pairs of scopes that exclude each other.
 fn conflicts(scopes: &[&str]) -> usize {
     [
         ["BestEffort", "NotBestEffort"],

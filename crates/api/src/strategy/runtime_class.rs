@@ -4,10 +4,10 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, Rules, all_invalid, names};
 use crate::repeats::repeats;
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::immutable_text;
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::{self, PodClaims};
-use crate::strategy::pod::validate::tolerations;
+use crate::strategy::pod::tolerations;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
@@ -59,7 +59,7 @@ impl Strategy for RuntimeClass {
         errors.extend(metadata::labels(selector, &path.child("nodeSelector")));
         let list = object.list_at(&["scheduling", "tolerations"]);
         let path = path.child("tolerations");
-        tolerations(list, &path, &mut errors);
+        tolerations::validate(list, &path, &mut errors);
         let keys = |one: &Value| -> [String; 4] {
             ["key", "operator", "value", "effect"].map(|key| one.str_at(&[key]).to_string())
         };

@@ -94,7 +94,7 @@ impl Strategy for Secret {
     }
 }
 
-/// What the well-known types demand.
+/// Validates the keys of the well-known types.
 fn required_by_type(object: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let missing = |key: &str| !object.has(&["data", key]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn types_demand_their_keys() {
+    fn typed_secrets_must_have_their_keys() {
         let check = |object: Value, expected: &[&str]| {
             let errors = Secret.validate_content(&object);
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_is_immutable() {
+    fn the_type_of_a_secret_is_immutable() {
         let (old, new) = (document!({"type": "Opaque"}), document!({"type": "other"}));
         let errors = Secret.validate_update_content(&new, &old, "");
         assert_eq!(

@@ -1,5 +1,4 @@
-//! Services. Cluster IPs and node ports are allocated by the API server; here is what needs no
-//! allocator.
+//! Services, without the allocation of cluster IPs and node ports, which the API server does.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +17,10 @@ pub struct Service;
 
 impl Strategy for Service {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 
@@ -137,18 +140,18 @@ pub fn is_headless(service: &Value) -> bool {
         )
 }
 
-/// Whether the API server must find a cluster IP for it.
+/// Whether the API server must allocate a cluster IP.
 pub fn needs_cluster_ip(service: &Value) -> bool {
     service.str_at(&["spec", "type"]) != "ExternalName"
 }
 
-/// Whether a load balancer asks each node how it does.
+/// Whether the Service needs a health check node port.
 pub fn needs_health_check(service: &Value) -> bool {
     service.str_at(&["spec", "type"]) == "LoadBalancer"
         && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
 }
 
-/// Whether the API server must find node ports for it.
+/// Whether the API server must allocate node ports.
 pub fn needs_node_port(service: &Value) -> bool {
     match service.str_at(&["spec", "type"]) {
         "NodePort" => true,
@@ -174,7 +177,7 @@ fn default_session_affinity(object: &mut Value) {
     }
 }
 
-/// `clusterIP` is the first of `clusterIPs`; whichever the user wrote or changed counts.
+/// Makes `clusterIP` the first of `clusterIPs`. The one that the user wrote or changed counts.
 fn mirror_cluster_ip(new: &mut Value, old: Option<&Value>) {
     let single = new.str_at(&["spec", "clusterIP"]).to_string();
     let list = new.list_at(&["spec", "clusterIPs"]).to_vec();
@@ -191,7 +194,7 @@ fn mirror_cluster_ip(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// An update that leaves out what was allocated keeps it.
+/// Keeps allocated fields that an update does not contain.
 fn keep_allocated(new: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
         if new.str_at(&["spec", "clusterIP"]).is_empty() {
@@ -225,7 +228,7 @@ fn keep_allocated(new: &mut Value, old: &Value) {
     }
 }
 
-/// A change of type drops what only the old type had, unless the user changed it too.
+/// Drops fields that only the old type had, unless the user changed them too.
 fn drop_of_other_types(new: &mut Value, old: &Value) {
     let unchanged = |new: &Value, name: &str| new.at(&["spec", name]) == old.at(&["spec", name]);
     if needs_cluster_ip(old) && !needs_cluster_ip(new) {
@@ -264,7 +267,7 @@ fn drop_of_other_types(new: &mut Value, old: &Value) {
     }
 }
 
-/// Whether its ports can have numbers on the nodes.
+/// Whether its ports can have node ports.
 fn has_node_ports(service: &Value) -> bool {
     matches!(
         service.str_at(&["spec", "type"]),
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_service() {
+    fn a_minimal_service_gets_upstreams_defaults() {
         let service = made(document!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}));
         assert_eq!(
             service,
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn validation() {
+    fn invalid_services_are_rejected() {
         let check = |spec: Value, expected: &[&str]| {
             let errors = Service.validate_content(&made(document!({"spec": spec})));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
@@ -417,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_ip_is_kept_and_may_not_change() {
+    fn the_cluster_ip_is_immutable() {
         let mut old = made(document!({"spec": {"ports": [{"port": 80}]}}));
         old.set(&["spec", "clusterIP"], "10.0.0.1");
         old.set(&["spec", "clusterIPs"], vec!["10.0.0.1".into()]);

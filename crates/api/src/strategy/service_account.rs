@@ -11,6 +11,10 @@ impl Strategy for ServiceAccount {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
         MetadataChecks::BOTH
     }

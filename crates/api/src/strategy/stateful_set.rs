@@ -5,12 +5,13 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, all_invalid, names};
 use crate::repeats::Seen;
 use crate::selector::LabelSelector;
-use crate::strategy::{Strategy, claim_spec, int_or_percent, pod, workload};
+use crate::strategy::checks;
+use crate::strategy::{Strategy, claim_spec, int_or_percent, workload};
 use crate::table::duration::object_age;
 
 pub struct StatefulSet;
 
-/// What an update may change, in the words of the error about the rest.
+/// The error for fields that an update must not change.
 const CHANGEABLE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
 /// Behind a gate that is closed by default: dropped unless it was there before.
@@ -19,6 +20,11 @@ const MAX_UNAVAILABLE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "
 impl Strategy for StatefulSet {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Upstream's own type counts without a pointer, so there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "replicas"], 0);
     }
 
     fn name_rule(&self) -> NameRule {
@@ -182,10 +188,7 @@ fn spec(object: &Value, with_claims: bool) -> Vec<FieldError> {
         errors.extend(workload::not_negative(object, "spec", name));
     }
     if let Some(start) = object.i64_at(&["spec", "ordinals", "start"]) {
-        errors.extend(pod::probes::not_negative(
-            start,
-            &path.child("ordinals.start"),
-        ));
+        errors.extend(checks::not_negative(start, &path.child("ordinals.start")));
     }
     errors.extend(workload::required_selector(object, "statefulset"));
     let null = Value::Null;
@@ -256,7 +259,7 @@ fn update_strategy(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         ("OnDelete", None) | ("RollingUpdate", None) => {}
         ("RollingUpdate", Some(rolling)) => {
             let partition = rolling.i64_at(&["partition"]).unwrap_or(0);
-            errors.extend(pod::probes::not_negative(partition, &at.child("partition")));
+            errors.extend(checks::not_negative(partition, &at.child("partition")));
             let at = at.child("maxUnavailable");
             if let Some(most) = rolling
                 .get("maxUnavailable")

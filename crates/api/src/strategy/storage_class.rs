@@ -10,7 +10,7 @@ use crate::strategy::ingress_class::name_or_default;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
-/// More errors than this are not told about topologies that repeat each other.
+/// The largest number of errors about duplicate topologies.
 const MOST_REPEATED: usize = 1_000;
 const MOST_PARAMETERS: usize = 512;
 const PARAMETERS_SIZE: usize = 256 * 1024;
@@ -20,6 +20,10 @@ pub struct StorageClass;
 impl Strategy for StorageClass {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
     }
 
     fn default(&self, object: &mut Value) {

@@ -11,14 +11,18 @@ mod networking;
 mod storage;
 
 fn strategy(group: &str, kind: &str) -> &'static dyn Strategy {
-    of(catalogue::find_kind(group, "v1", kind).unwrap_or_else(|| panic!("{kind} is served")))
+    let resource = catalogue::built_in().find_kind(group, "v1", kind);
+    resource
+        .unwrap_or_else(|| panic!("{kind} is served"))
+        .strategy()
 }
 
 fn texts(errors: Vec<FieldError>) -> Vec<String> {
     errors.iter().map(FieldError::to_string).collect()
 }
 
-/// What a new object becomes, and what is wrong with it apart from its metadata.
+/// A new object after defaulting and preparation, and its validation errors without those of its
+/// metadata.
 fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
     let strategy = strategy(group, kind);
     strategy.default(&mut object);
@@ -28,12 +32,12 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn every_row_has_a_cell_for_every_column() {
+fn every_table_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut wrong = Vec::new();
-    let shown = |resource: &&Resource| resource.has_verb("get");
-    for resource in catalogue::resources().iter().filter(shown) {
-        let strategy = of(resource);
+    let shown = catalogue::built_in().resources().iter();
+    for resource in shown.filter(|resource| resource.has_verb("get")) {
+        let strategy = resource.strategy();
         let mut object = document!({"metadata": {"name": "x"}});
         strategy.default(&mut object);
         let cells = strategy.cells(&object, now).len();
@@ -41,7 +45,7 @@ fn every_row_has_a_cell_for_every_column() {
         let extra = usize::from(resource.kind == "IPAddress");
         let same_scope = strategy.namespaced() == resource.namespaced;
         if cells != resource.columns.len() + extra || !same_scope {
-            wrong.push(resource.kind);
+            wrong.push(&resource.kind);
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -58,7 +62,7 @@ fn deployment() -> Value {
 }
 
 #[test]
-fn deployments() {
+fn invalid_deployments_are_rejected() {
     let (object, errors) = made("apps", "Deployment", deployment());
     assert!(errors.is_empty(), "{errors:?}");
     let spec = object.get("spec").unwrap();
@@ -124,7 +128,7 @@ fn deployments() {
 }
 
 #[test]
-fn selectors_do_not_change() {
+fn selectors_are_immutable() {
     for kind in ["Deployment", "ReplicaSet"] {
         let (old, _) = made("apps", kind, deployment());
         let mut new = old.clone();
@@ -143,7 +147,7 @@ fn selectors_do_not_change() {
 }
 
 #[test]
-fn generations_count_changes_of_the_desired_state() {
+fn the_generation_increases_only_with_changes_of_the_desired_state() {
     let deployments = strategy("apps", "Deployment");
     let (old, _) = made("apps", "Deployment", deployment());
     let after = |change: Value, subresource: &str| {
@@ -166,7 +170,7 @@ fn generations_count_changes_of_the_desired_state() {
 }
 
 #[test]
-fn namespaces() {
+fn namespaces_are_defaulted_and_validated() {
     let object = document!({"metadata": {"name": "team"}});
     let (object, errors) = made("", "Namespace", object);
     assert!(errors.is_empty());
@@ -188,7 +192,7 @@ fn namespaces() {
 }
 
 #[test]
-fn roles_and_bindings() {
+fn invalid_roles_and_bindings_are_rejected() {
     let group = "rbac.authorization.k8s.io";
     let (_, errors) = made(
         group,
@@ -222,7 +226,7 @@ fn roles_and_bindings() {
 }
 
 #[test]
-fn selectable_fields() {
+fn kinds_have_upstreams_selectable_fields() {
     let names = |group: &str, kind: &str| -> Vec<&str> {
         let fields = strategy(group, kind).selectable_fields(&Value::object());
         fields.into_iter().map(|(name, _)| name).collect()
@@ -238,8 +242,8 @@ fn selectable_fields() {
 }
 
 #[test]
-fn tables() {
-    let resource = catalogue::find("", "v1", "configmaps").unwrap();
+fn tables_have_upstreams_columns_and_cells() {
+    let resource = catalogue::built_in().find("", "v1", "configmaps").unwrap();
     let now = "2026-01-01T00:05:30Z".parse().unwrap();
     let item = document!({
         "metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -17,6 +17,10 @@ impl Strategy for VolumeAttachment {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

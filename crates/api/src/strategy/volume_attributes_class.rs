@@ -13,6 +13,10 @@ impl Strategy for VolumeAttributesClass {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = provisioner(object, "driverName");
         errors.extend(parameters(object, false));

@@ -1,11 +1,11 @@
-//! What the kinds with a selector and a pod template share.
+//! Defaults, validation and cells of all kinds with a selector and a pod template.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata;
-use crate::metadata::all_invalid;
-use crate::metadata::names;
 use crate::selector::LabelSelector;
+use crate::strategy::checks;
+use crate::strategy::checks::label_selector;
 use crate::strategy::pod;
 
 /// Defaults of `spec.template`.
@@ -51,7 +51,7 @@ pub fn required_selector(object: &Value, noun: &str) -> Vec<FieldError> {
     let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
         return vec![FieldError::required(&path, "")];
     };
-    let mut errors = label_selector(selector, &path);
+    let mut errors = label_selector::validate(selector, &path);
     if is_empty_selector(selector) {
         let detail = format!("empty selector is invalid for {noun}");
         errors.push(FieldError::invalid(&path, selector.clone(), detail));
@@ -116,7 +116,7 @@ pub fn drop_closed(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What the templates of pods that run for ever may not say.
+/// The errors for fields of a template that pods with restart policy Always must not have.
 pub fn always_restarting(template: &Value, path: &Path, kind: &str) -> Vec<FieldError> {
     let path = path.child("spec");
     let mut errors = Vec::new();
@@ -161,49 +161,10 @@ pub fn not_above(
     errors.into_iter()
 }
 
-/// Checks `{matchLabels, matchExpressions}`.
-pub fn label_selector(selector: &Value, path: &Path) -> Vec<FieldError> {
-    let labels = selector.get("matchLabels");
-    let mut errors = metadata::labels(labels, &path.child("matchLabels"));
-    for (index, expression) in selector.list_at(&["matchExpressions"]).iter().enumerate() {
-        let at = path.child("matchExpressions").index(index);
-        let values = expression.list_at(&["values"]);
-        let values_path = at.child("values");
-        match expression.str_at(&["operator"]) {
-            "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-                &values_path,
-                "must be specified when `operator` is 'In' or 'NotIn'",
-            )),
-            "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
-                &values_path,
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )),
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(
-                &at.child("operator"),
-                other,
-                "not a valid selector operator",
-            )),
-        }
-        let key = expression.str_at(&["key"]);
-        errors.extend(all_invalid(
-            &at.child("key"),
-            key,
-            names::qualified_name(key),
-        ));
-        for (index, value) in values.iter().enumerate() {
-            let value = value.as_str().unwrap_or_default();
-            let wrong = names::label_value(value);
-            errors.extend(all_invalid(&values_path.index(index), value, wrong));
-        }
-    }
-    errors
-}
-
 /// The error for a negative number at `spec.<name>` or `status.<name>`.
 pub fn not_negative(object: &Value, part: &str, name: &str) -> Option<FieldError> {
     let number = object.i64_at(&[part, name])?;
-    pod::probes::not_negative(number, &Path::new(part).child(name))
+    checks::not_negative(number, &Path::new(part).child(name))
 }
 
 /// Names and images of the template's containers, comma-separated.

@@ -24,7 +24,7 @@ pub(super) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
 }
 
 fn word(resource: &Resource, object: &Value) -> Option<&'static str> {
-    Some(match (resource.group, resource.kind) {
+    Some(match (&*resource.group, &*resource.kind) {
         ("networking.k8s.io", "NetworkPolicy") => {
             "this NetworkPolicy is stored but not enforced: no traffic is blocked"
         }
@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn whoever_writes_what_nothing_acts_on_is_told() {
-        let policies = catalogue::find("networking.k8s.io", "v1", "networkpolicies").unwrap();
+        let policies = catalogue::built_in()
+            .find("networking.k8s.io", "v1", "networkpolicies")
+            .unwrap();
         let policy = crate::document!({"metadata": {"name": "p"}, "spec": {"podSelector": {}}});
         let told = check(policies, &policy, None).unwrap();
         assert!(told.contains("not enforced"), "{told}");
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn services_are_told_of_only_as_load_balancers() {
-        let services = catalogue::find("", "v1", "services").unwrap();
+        let services = catalogue::built_in().find("", "v1", "services").unwrap();
         let mut service = crate::document!({"spec": {"type": "ClusterIP"}});
         assert_eq!(check(services, &service, None), None);
         let old = service.clone();

@@ -26,7 +26,7 @@ pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
         return Ok(());
     }
     for range in ranges(admitted)? {
-        let broken = match admitted.resource.kind {
+        let broken = match &*admitted.resource.kind {
             "Pod" => broken_by_pod(admitted.object, &range),
             _ => broken_by_claim(admitted.object, &range),
         };

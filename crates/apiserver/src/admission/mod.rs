@@ -84,7 +84,7 @@ impl fmt::Display for Operation {
 /// What is up for admission.
 pub(crate) struct Admitted<'a> {
     pub context: &'a Context,
-    pub resource: &'static Resource,
+    pub resource: &'a Arc<Resource>,
     pub subresource: &'a str,
     pub operation: Operation,
     /// What is to be; for a deletion, what is to go.
@@ -143,7 +143,7 @@ impl Admitted<'_> {
             ("", prefix) => prefix,
             (name, _) => name,
         };
-        Status::forbidden(self.resource.group, self.resource.plural, name, why)
+        self.resource.forbidden(name, why)
     }
 
     /// All objects of a kind, or of it in one namespace; none where the kind is not served.
@@ -156,7 +156,7 @@ impl Admitted<'_> {
             "" => String::new(),
             namespace => format!("{namespace}/"),
         };
-        let snapshot = cache.snapshot(kind);
+        let snapshot = cache.snapshot(&kind);
         snapshot.range(&prefix, "").cloned().collect()
     }
 
@@ -184,7 +184,7 @@ impl Admitted<'_> {
         let Some(kind) = server.cache.find(group, plural) else {
             return Ok(None);
         };
-        match server.find(kind.resource, namespace, name).await {
+        match server.find(&kind.resource, namespace, name).await {
             Ok(entry) => Ok(Some(entry)),
             Err(status) if status.reason == api::Reason::NotFound => Ok(None),
             Err(status) => Err(status),

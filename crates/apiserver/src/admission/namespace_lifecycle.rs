@@ -1,7 +1,7 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or going; the system's
 //! namespaces are not deleted.
 
-use api::{Resource, Status, catalogue};
+use api::{Resource, Status};
 use store::Compare;
 
 use super::{Admitted, Operation};
@@ -28,10 +28,8 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let server = &admitted.context.server;
-    let Some(namespaces) = catalogue::find("", "v1", "namespaces") else {
-        return Ok(());
-    };
-    let entry = server.find(namespaces, "", &namespace).await?;
+    let namespaces = server.cache.named("", "namespaces");
+    let entry = server.find(&namespaces.resource, "", &namespace).await?;
     if admitted.operation == Operation::Create && is_terminating(&entry)? {
         let refused = admitted.forbidden(words(&namespace));
         return Err(with_cause(refused, &namespace));
@@ -48,11 +46,10 @@ pub(crate) async fn unchanged(
     namespace: &str,
     name: &str,
 ) -> Result<Compare, Status> {
-    let namespaces = catalogue::find("", "v1", "namespaces")
-        .ok_or_else(|| Status::internal("namespaces are not served"))?;
+    let namespaces = &server.cache.resource("", "namespaces");
     let entry = server.find(namespaces, "", namespace).await?;
     if is_terminating(&entry)? {
-        let refused = Status::forbidden(resource.group, resource.plural, name, words(namespace));
+        let refused = resource.forbidden(name, words(namespace));
         return Err(with_cause(refused, namespace));
     }
     Ok(Compare::ModRevision {

@@ -36,7 +36,7 @@ pub(super) async fn admit(admitted: &Admitted<'_>) -> Result<(), Status> {
         return Err(admitted.forbidden(format_args!("could not determine node from user {user:?}")));
     }
     let resource = admitted.resource;
-    match (resource.group, resource.plural, admitted.subresource) {
+    match (&*resource.group, &*resource.plural, admitted.subresource) {
         ("", "pods", "") => pod(admitted, node).await,
         ("", "pods", "status") => pod_status(admitted, node),
         ("", "pods", "eviction") => eviction(admitted, node).await,

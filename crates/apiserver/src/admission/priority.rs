@@ -26,7 +26,7 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         .str_at(&["spec", "priorityClassName"])
         .to_string();
     let class = match name.as_str() {
-        "" => default_class(cache.snapshot(classes).iter().map(|(_, entry)| entry)),
+        "" => default_class(cache.snapshot(&classes).iter().map(|(_, entry)| entry)),
         _ => match classes.get(&name) {
             Some(entry) => Some(entry.object()?),
             None => {
@@ -88,7 +88,7 @@ pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let cache = &admitted.context.server.cache;
-    let classes = cache.snapshot(cache.named("scheduling.k8s.io", "priorityclasses"));
+    let classes = cache.snapshot(&cache.named("scheduling.k8s.io", "priorityclasses"));
     let Some(class) = default_class(classes.iter().map(|(_, entry)| entry)) else {
         return Ok(());
     };

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use api::quota::{self, Evaluator};
+use api::quota::{self, KindEvaluator};
 use api::resources::{Amounts, add, to_document};
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use futures::future::BoxFuture;
 
 use super::{Admitted, Operation};
+use crate::registry::{Target, update_past_rules};
 use crate::server::Context;
-use crate::verbs::update::{Target, change};
 
 /// What a request took from the quotas of its namespace.
 #[derive(Default)]
@@ -42,7 +42,8 @@ impl Charge {
 }
 
 pub(super) async fn charge(admitted: &Admitted<'_>) -> Result<Charge, Status> {
-    let Some(evaluator) = Evaluator::of(admitted.resource).filter(|_| concerns(admitted)) else {
+    let Some(evaluator) = KindEvaluator::of(admitted.resource).filter(|_| concerns(admitted))
+    else {
         return Ok(Charge::default());
     };
     let namespace = admitted.namespace();
@@ -101,7 +102,7 @@ fn concerns(admitted: &Admitted<'_>) -> bool {
 /// What this request adds to `quota`, or `None` when it adds nothing.
 fn delta(
     admitted: &Admitted<'_>,
-    evaluator: Evaluator,
+    evaluator: KindEvaluator<'_>,
     quota: &Value,
 ) -> Result<Option<Amounts>, Status> {
     if !evaluator.matches(quota, admitted.object) {
@@ -195,20 +196,10 @@ fn store<'a>(
     used: impl Fn(&Value) -> Result<Amounts, Status> + Send + Sync + 'a,
 ) -> BoxFuture<'a, Result<(), Status>> {
     Box::pin(async move {
-        let Some(resource) = catalogue::find("", "v1", "resourcequotas") else {
-            return Ok(());
-        };
-        let target = Target {
-            requested: resource,
-            resource,
-            namespace,
-            name,
-            subresource: "status",
-            raw: true,
-            is_owned: true,
-        };
+        let resource = &context.server.cache.resource("", "resourcequotas");
+        let target = Target::internal(resource, namespace, name, "status");
         let own = Context::internal(&context.server);
-        let changed = change(&own, &target, false, |quota| {
+        let changed = update_past_rules(&own, &target, false, |quota| {
             let mut new = quota.clone();
             new.set(&["status", "used"], to_document(&used(quota)?));
             Ok(new)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 
 use super::Admitted;
 use crate::cache::{Entry, From, Initial, Requirement, Watch, key_of};
@@ -86,16 +86,13 @@ async fn find(
     name: &str,
 ) -> Result<Option<Arc<Entry>>, Status> {
     let server = &admitted.context.server;
-    let Some(accounts) = catalogue::find("", "v1", "serviceaccounts") else {
-        return Ok(None);
-    };
-    match server.find(accounts, namespace, name).await {
+    let kind = server.cache.named("", "serviceaccounts");
+    match server.find(&kind.resource, namespace, name).await {
         Ok(entry) => return Ok(Some(entry)),
         Err(status) if status.reason != api::Reason::NotFound => return Err(status),
         Err(_) if name != "default" => return Ok(None),
         Err(_) => {}
     }
-    let kind = server.kind(accounts)?;
     let wanted = Requirement::of([("metadata.name", name)]);
     let Ok(mut watch) = Watch::begin(&server.cache, kind, From::State, wanted) else {
         return Ok(None);

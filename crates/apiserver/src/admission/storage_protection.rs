@@ -7,7 +7,7 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) {
     if admitted.operation != Operation::Create || !admitted.subresource.is_empty() {
         return;
     }
-    let finalizer = match (admitted.resource.group, admitted.resource.kind) {
+    let finalizer = match (&*admitted.resource.group, &*admitted.resource.kind) {
         ("", "PersistentVolume") => "kubernetes.io/pv-protection",
         ("", "PersistentVolumeClaim") => "kubernetes.io/pvc-protection",
         ("storage.k8s.io", "VolumeAttributesClass") => "kubernetes.io/vac-protection",

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use api::{Resource, Value, catalogue};
+use api::{Resource, Value};
 use bytes::Bytes;
 use store::{Compare, Operation};
 
@@ -34,9 +34,7 @@ pub(crate) fn companions(
     if !(resource.group.is_empty() && resource.kind == "Service") {
         return companions;
     }
-    let Some(addresses) = catalogue::find("networking.k8s.io", "v1", "ipaddresses") else {
-        return companions;
-    };
+    let addresses = &server.cache.resource("networking.k8s.io", "ipaddresses");
     let of = |service: Option<&Value>| -> BTreeSet<Ipv4Addr> {
         service
             .map(|service| taken_by(service).addresses)
@@ -78,7 +76,7 @@ pub(super) fn record(
 ) -> Value {
     let mut object = api::document!({
         "apiVersion": resource.api_version(),
-        "kind": resource.kind,
+        "kind": &*resource.kind,
         "metadata": {
             "name": address.to_string(),
             "uid": server.environment.uuid(),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use bytes::Bytes;
 use store::{Compare, Operation, Transaction, TransactionResult};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::companions::record;
 use crate::cache::{ResourceCache, key_of};
 use crate::hops::Hops;
+use crate::registry;
 use crate::server::{Context, Server, store_failure};
-use crate::verbs::create::create_object;
 use plan::{Claim, Finding, Record, Step, World};
 
 /// How often it is looked whether anything changed. Nobody waits for a repair.
@@ -90,9 +90,9 @@ impl Repair {
         if versions == self.versions && self.due.is_none_or(|due| due > now) {
             return false;
         }
-        refresh(server, services, &mut self.world.services, Claim::of);
-        refresh(server, records, &mut self.world.records, Record::of);
-        let ranges = cache.snapshot(ranges);
+        refresh(server, &services, &mut self.world.services, Claim::of);
+        refresh(server, &records, &mut self.world.records, Record::of);
+        let ranges = cache.snapshot(&ranges);
         let ranges = ranges.iter().filter_map(|(_, entry)| entry.object().ok());
         let texts = ranges.flat_map(|range| {
             let list = range.list_at(&["spec", "cidrs"]).to_vec().into_iter();
@@ -109,12 +109,8 @@ impl Repair {
 
     /// The revision of what was written, if the world still was as it was looked at.
     async fn carry_out(&self, server: &Server, step: &Step) -> Result<u64, Status> {
-        let (Some(services), Some(addresses)) = (
-            catalogue::find("", "v1", "services"),
-            catalogue::find("networking.k8s.io", "v1", "ipaddresses"),
-        ) else {
-            return Ok(0);
-        };
+        let services = &server.cache.resource("", "services");
+        let addresses = &server.cache.resource("networking.k8s.io", "ipaddresses");
         let (address, service) = match step {
             Step::Create { address, service } => (address, Some(service)),
             Step::Delete { address, service } => (address, service.as_ref()),
@@ -175,9 +171,7 @@ fn refresh<T>(
 
 /// Posts an Event about it, as the repair loop of upstream does.
 async fn tell(server: &Arc<Server>, finding: &Finding) -> Result<(), Status> {
-    let Some(events) = catalogue::find("", "v1", "events") else {
-        return Ok(());
-    };
+    let events = &server.cache.resource("", "events");
     let (subject, reason, message) = finding.words();
     tracing::warn!(reason, %message, "a Service address and its record differ");
     let mut involved = match &subject {
@@ -218,7 +212,7 @@ async fn tell(server: &Arc<Server>, finding: &Finding) -> Result<(), Status> {
     });
     let mut context = Context::internal(server);
     context.info.namespace = namespace;
-    match create_object(&context, events, event.into(), &mut Hops::none()).await {
+    match registry::create(&context, events, event.into(), &mut Hops::none()).await {
         // Its namespace is going: nobody will read it.
         Err(status) if matches!(status.code(), 403 | 404) => Ok(()),
         result => result.map(drop),

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::ToSpan;
@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use super::token::{Believed, Bound, Refusal, Tokens, Verified};
 use crate::cache::key_of;
 use crate::identity::Identity;
+use crate::registry::{Target, update};
 use crate::server::{Context, Server};
-use crate::verbs::update::{Target, change};
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
@@ -50,19 +50,12 @@ pub(crate) async fn note_uses(server: Weak<Server>, mut uses: mpsc::Receiver<Use
 }
 
 async fn note(server: &Arc<Server>, used: &Use) -> Result<(), Status> {
-    let Some(resource) = catalogue::find("", "v1", "secrets") else {
-        return Ok(());
-    };
+    let resource = &server.cache.resource("", "secrets");
     let target = Target {
-        requested: resource,
-        resource,
-        namespace: &used.namespace,
-        name: &used.name,
-        subresource: "",
-        raw: false,
         is_owned: false,
+        ..Target::internal(resource, &used.namespace, &used.name, "")
     };
-    change(&Context::internal(server), &target, false, |old| {
+    update(&Context::internal(server), &target, false, |old| {
         let mut new = old.clone();
         if new.str_at(&["metadata", "uid"]) == used.uid {
             new.set(&["metadata", "labels", LAST_USED], used.day.as_str());

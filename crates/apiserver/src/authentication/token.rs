@@ -471,7 +471,9 @@ mod tests {
             then: puts,
         };
         store.transact(transaction).await.unwrap();
-        let cache = Arc::new(crate::cache::fill(&*store).await.unwrap());
+        let kinds = api::catalogue::built_in().resources();
+        let (cache, _) = crate::cache::fill(&*store, kinds).await.unwrap();
+        let cache = Arc::new(cache);
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let made = Tokens::new(&key.serialize_pem(), "issuer", cache, environment);
         made.unwrap().0

@@ -129,10 +129,10 @@ impl Index {
             "rolebindings",
         ]
         .map(|plural| self.cache.named(GROUP, plural));
-        let version = kinds.map(ResourceCache::changed);
+        let version = kinds.each_ref().map(|kind| kind.changed());
         let mut compiled = self.compiled.lock();
         if compiled.version != version {
-            *compiled = Arc::new(compile(&self.cache, kinds, version, &compiled));
+            *compiled = Arc::new(compile(&self.cache, &kinds, version, &compiled));
         }
         compiled.clone()
     }
@@ -140,7 +140,7 @@ impl Index {
 
 fn compile(
     cache: &Cache,
-    [cluster_roles, roles, cluster_bindings, bindings]: [&ResourceCache; 4],
+    [cluster_roles, roles, cluster_bindings, bindings]: &[Arc<ResourceCache>; 4],
     version: [u64; 4],
     before: &Compiled,
 ) -> Compiled {

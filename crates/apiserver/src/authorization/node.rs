@@ -227,7 +227,7 @@ impl NodeAuthorizer {
         let Some(kind) = self.cache.find("", "persistentvolumes") else {
             return false;
         };
-        let snapshot = self.cache.snapshot(kind);
+        let snapshot = self.cache.snapshot(&kind);
         snapshot.iter().any(|(_, entry)| {
             let Ok(volume) = entry.object() else {
                 return false;

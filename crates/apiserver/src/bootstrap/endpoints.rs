@@ -7,14 +7,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{Status, catalogue};
+use api::Status;
 use bytes::Bytes;
 use store::{KeyRange, Operation, RangeRequest, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::ensure;
+use crate::registry::{Target, update};
 use crate::server::{Context, Server, store_failure};
-use crate::verbs::update::{Target, change};
 
 /// The records: a key per server, named after its address.
 const RECORDS: &str = "/registry/masterleases/";
@@ -153,19 +153,12 @@ async fn lead_to(server: &Arc<Server>, addresses: &BTreeSet<IpAddr>) -> Result<(
         ),
     ] {
         ensure(server, group, plural, object.clone()).await?;
-        let Some(resource) = catalogue::find(group, "v1", plural) else {
-            continue;
-        };
+        let resource = &server.cache.resource(group, plural);
         let target = Target {
-            requested: resource,
-            resource,
-            namespace: "default",
-            name: "kubernetes",
-            subresource: "",
-            raw: false,
             is_owned: false,
+            ..Target::internal(resource, "default", "kubernetes", "")
         };
-        change(&Context::internal(server), &target, false, |old| {
+        update(&Context::internal(server), &target, false, |old| {
             let mut new = old.clone();
             for field in fields {
                 if let Some(value) = object.get(field) {

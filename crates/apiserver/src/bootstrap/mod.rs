@@ -6,15 +6,15 @@ mod policy;
 
 use std::sync::Arc;
 
-use api::{Reason, Status, Value, catalogue};
+use api::{Reason, Status, Value};
 use futures::future::try_join_all;
 
 use crate::allocation::repair::Repair;
 use crate::authorization::Rule;
 use crate::hops::Hops;
+use crate::registry;
 use crate::server::{Context, Server};
 use crate::startup::Stage;
-use crate::verbs::create::create_object;
 
 pub(crate) struct Facts {
     pub dns_service_ip: String,
@@ -30,7 +30,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, S
     try_join_all(first).await?;
     server.startup.finish(Stage::Namespaces);
     // What is in the namespaces can now be made at once; the store shares one fsync among many.
-    let mut rest: Vec<(&str, &str, Value)> = policy::objects()
+    let mut rest: Vec<(&'static str, &'static str, Value)> = policy::objects()
         .into_iter()
         .map(|(plural, object)| ("rbac.authorization.k8s.io", plural, object))
         .collect();
@@ -88,12 +88,11 @@ pub(crate) fn node_rules() -> Vec<Rule> {
 /// Creates the object unless one of that name is there.
 async fn ensure(
     server: &Arc<Server>,
-    group: &str,
-    plural: &str,
+    group: &'static str,
+    plural: &'static str,
     object: Value,
 ) -> Result<(), Status> {
-    let resource = catalogue::find(group, "v1", plural)
-        .ok_or_else(|| Status::internal(format_args!("{plural} is not served")))?;
+    let resource = &server.cache.resource(group, plural);
     let namespace = object.str_at(&["metadata", "namespace"]).to_string();
     let name = object.str_at(&["metadata", "name"]);
     if server.find(resource, &namespace, name).await.is_ok() {
@@ -103,8 +102,8 @@ async fn ensure(
     context.info.namespace = namespace;
     let mut object = object;
     object.set(&["apiVersion"], resource.api_version());
-    object.set(&["kind"], resource.kind);
-    match create_object(&context, resource, object.into(), &mut Hops::none()).await {
+    object.set(&["kind"], &*resource.kind);
+    match registry::create(&context, resource, object.into(), &mut Hops::none()).await {
         Err(status) if status.reason == Reason::AlreadyExists => Ok(()),
         result => result.map(drop),
     }

@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn an_old_change_keeps_no_frames() {
-        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .unwrap();
         let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","uid":"u"}}"#;
         let entry = Entry::decode(resource, "b/a", json.into(), 7).unwrap();
         let change = Change::new(7, Some(entry.into_shared()), None);

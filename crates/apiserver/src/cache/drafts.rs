@@ -85,7 +85,9 @@ mod tests {
     use api::Value;
 
     fn draft<'a>(drafts: &'a Drafts, bytes: &Bytes) -> Draft<'a> {
-        let resource = api::catalogue::find("", "v1", "configmaps").expect("a kind");
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .expect("a kind");
         let object = Value::from_json(bytes).expect("an object");
         let outline = Outline::of(resource, "a", bytes, &object).expect("an outline");
         Draft::new(drafts, "default/a".into(), bytes.clone(), outline)

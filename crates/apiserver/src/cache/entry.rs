@@ -49,7 +49,7 @@ impl Outline {
         object: &Value,
     ) -> Result<Outline, Status> {
         let layout = Layout::of(bytes).ok_or_else(|| {
-            Status::internal(format_args!("{} {key} is not an object", resource.plural))
+            Status::internal(format_args!("{} {key} is not an object", &*resource.plural))
         })?;
         let labels = object
             .at(&["metadata", "labels"])
@@ -63,7 +63,7 @@ impl Outline {
                     .collect()
             })
             .unwrap_or_default();
-        let mut fields = api::strategy::of(resource).selectable_fields(object);
+        let mut fields = resource.strategy().selectable_fields(object);
         for (name, path) in [
             ("metadata.name", ["metadata", "name"]),
             ("metadata.namespace", ["metadata", "namespace"]),

@@ -5,68 +5,69 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use api::catalogue::{self, Resource};
+use api::catalogue::Resource;
 use bytes::Bytes;
 use futures::StreamExt;
 use store::{Event, KeyRange, RangeRequest, Store, WatchItem};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use super::Cache;
 use super::entry::Entry;
 use super::keys::{ROOT, storage_prefix};
-use super::resource::{Content, Put};
+use super::kinds::{KindCaches, Places, stored_kinds};
+use super::resource::{Content, Put, ResourceCache};
 use super::unreadable::Unreadable;
-use super::{Cache, is_stored};
 
-type Kinds = BTreeMap<(&'static str, &'static str), Content>;
-
-/// Knows which kind a store key belongs to.
-struct Places(BTreeMap<String, &'static Resource>);
-
-impl Places {
-    fn new() -> Places {
-        Places(
-            catalogue::resources()
-                .iter()
-                .filter(|resource| is_stored(resource))
-                .map(|resource| (storage_prefix(resource), resource))
-                .collect(),
-        )
-    }
-
-    /// The kind, and the key inside it.
-    fn find<'a>(&self, key: &'a [u8]) -> Option<(&'static Resource, &'a str)> {
-        let key = std::str::from_utf8(key).ok()?;
-        let slashes = key.match_indices('/').map(|(index, _)| index);
-        // Prefixes have two or three segments: "/registry/pods/", "/registry/services/specs/".
-        slashes.skip(2).take(2).find_map(|slash| {
-            let (prefix, rest) = key.split_at(slash + 1);
-            Some((*self.0.get(prefix)?, rest))
-        })
-    }
+/// A kind that is to have a cache, and who waits for it.
+pub(crate) struct Addition {
+    pub resource: Arc<Resource>,
+    pub done: oneshot::Sender<Result<(), store::Error>>,
 }
 
-/// Reads everything.
-pub(crate) async fn fill(store: &dyn Store) -> Result<Cache, store::Error> {
-    let (kinds, revision) = read(store).await?;
-    Ok(Cache::new(kinds, revision))
+pub(crate) type Additions = mpsc::UnboundedReceiver<Addition>;
+
+/// Reads everything there is of these kinds. [`follow`] takes the additions.
+pub(crate) async fn fill(
+    store: &dyn Store,
+    resources: &[Arc<Resource>],
+) -> Result<(Cache, Additions), store::Error> {
+    let stored = stored_kinds(resources);
+    let places = Places::of(stored.iter());
+    let resource_at = |place: usize| &*stored[place];
+    let whole = KeyRange::prefix(ROOT);
+    let (content, revision) = read(store, whole, None, &places, resource_at).await?;
+    let mut content = content;
+    let kinds = stored.iter().enumerate().map(|(place, resource)| {
+        let content = content.remove(&place).unwrap_or_default();
+        (resource.clone(), content)
+    });
+    Ok(Cache::new(KindCaches::new(kinds, revision), revision))
 }
 
-async fn read(store: &dyn Store) -> Result<(Kinds, u64), store::Error> {
-    let places = Places::new();
+/// What the store has in a range, at a revision or now, by the place of its kind.
+async fn read<'a>(
+    store: &dyn Store,
+    range: KeyRange,
+    revision: Option<u64>,
+    places: &Places,
+    resource_at: impl Fn(usize) -> &'a Resource,
+) -> Result<(BTreeMap<usize, Content>, u64), store::Error> {
     let result = store
         .range(RangeRequest {
-            range: KeyRange::prefix(ROOT),
-            revision: None,
+            range,
+            revision,
             limit: 0,
         })
         .await?;
-    let mut kinds = Kinds::new();
+    let mut kinds: BTreeMap<usize, Content> = BTreeMap::new();
     for item in result.items {
-        let Some((resource, key)) = places.find(&item.key) else {
+        let Some((place, key)) = places.find(&item.key) else {
             continue;
         };
-        let content = kinds.entry((resource.group, resource.plural)).or_default();
+        let resource = resource_at(place);
+        let content = kinds.entry(place).or_default();
         match Entry::decode(resource, key, item.value, item.mod_revision) {
             Ok(entry) => {
                 content
@@ -83,8 +84,12 @@ async fn read(store: &dyn Store) -> Result<(Kinds, u64), store::Error> {
 }
 
 /// Follows the store until `stop`, or until the store is closed.
-pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: CancellationToken) {
-    let places = Places::new();
+pub(crate) async fn follow(
+    cache: Arc<Cache>,
+    mut additions: Additions,
+    store: Arc<dyn Store>,
+    stop: CancellationToken,
+) {
     while !stop.is_cancelled() {
         let from = cache.applied() + 1;
         let end = match store.watch(KeyRange::prefix(ROOT), from).await {
@@ -92,10 +97,15 @@ pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: Cance
                 let item = tokio::select! {
                     biased;
                     _ = stop.cancelled() => return,
+                    Some(addition) = additions.recv() => {
+                        let added = add(&cache, &*store, addition.resource).await;
+                        let _ = addition.done.send(added);
+                        continue;
+                    }
                     item = stream.next() => item,
                 };
                 match item {
-                    Some(Ok(item)) => take(&cache, &places, item),
+                    Some(Ok(item)) => apply(&cache, item),
                     Some(Err(problem)) => break Some(problem),
                     None => break None,
                 }
@@ -105,17 +115,11 @@ pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: Cance
         match end {
             None => warn!("the store's watch ended; watching again"),
             Some(store::Error::SlowWatcher) => warn!("the watch cache fell behind the store"),
-            Some(store::Error::Compacted { .. }) => match read(&*store).await {
-                Ok((mut kinds, revision)) => {
-                    for kind in cache.kinds() {
-                        let id = (kind.resource.group, kind.resource.plural);
-                        kind.reset(kinds.remove(&id).unwrap_or_default(), revision);
-                    }
-                    cache.drafts.clear();
-                    cache.advance(revision);
+            Some(store::Error::Compacted { .. }) => {
+                if let Err(problem) = refill(&cache, &*store).await {
+                    error!(%problem, "the watch cache cannot be refilled");
                 }
-                Err(problem) => error!(%problem, "the watch cache cannot be refilled"),
-            },
+            }
             Some(problem @ store::Error::Closed(_)) => {
                 error!(%problem, "the watch cache stops");
                 return;
@@ -126,19 +130,55 @@ pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: Cance
     }
 }
 
-fn take(cache: &Cache, places: &Places, item: WatchItem) {
+/// Reads everything anew, when the history in between is lost.
+async fn refill(cache: &Cache, store: &dyn Store) -> Result<(), store::Error> {
+    let kinds = cache.kinds();
+    let resource_at = |place: usize| &*kinds.at(place).resource;
+    let whole = KeyRange::prefix(ROOT);
+    let (mut content, revision) = read(store, whole, None, kinds.places(), resource_at).await?;
+    for place in 0..kinds.len() {
+        let content = content.remove(&place).unwrap_or_default();
+        kinds.at(place).reset(content, revision);
+    }
+    cache.drafts.clear();
+    cache.advance(revision);
+    Ok(())
+}
+
+/// Takes in a kind as it was at the revision where the feed is, so that what follows in the feed is
+/// all that is missing.
+async fn add(
+    cache: &Cache,
+    store: &dyn Store,
+    resource: Arc<Resource>,
+) -> Result<(), store::Error> {
+    let applied = cache.applied();
+    let range = KeyRange::prefix(storage_prefix(&resource));
+    let places = Places::of([&resource].into_iter());
+    let at = (applied > 0).then_some(applied);
+    let (mut content, _) = read(store, range, at, &places, |_| &*resource).await?;
+    let content = content.remove(&0).unwrap_or_default();
+    let added = ResourceCache::new(resource.clone(), content, applied);
+    let mut kinds = cache.kinds.write();
+    *kinds = Arc::new(kinds.with(added));
+    Ok(())
+}
+
+fn apply(cache: &Cache, item: WatchItem) {
     let revision = match item {
         WatchItem::Progress { revision } => revision,
         WatchItem::Events { revision, events } => {
-            let mut kinds: BTreeMap<_, (&Resource, Vec<_>)> = BTreeMap::new();
+            let kinds = cache.kinds();
+            let mut changed: BTreeMap<usize, Vec<_>> = BTreeMap::new();
             for event in events {
                 let (key, value) = match event {
                     Event::Put { item, .. } => (item.key, Some(item.value)),
                     Event::Delete { key, .. } => (key, None),
                 };
-                let Some((resource, key)) = places.find(&key) else {
+                let Some((place, key)) = kinds.places().find(&key) else {
                     continue;
                 };
+                let resource = &kinds.at(place).resource;
                 let put = match value {
                     None => Put::Deleted,
                     Some(value) => match entry(cache, resource, key, value, revision) {
@@ -148,16 +188,11 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
                         }
                     },
                 };
-                kinds
-                    .entry((resource.group, resource.plural))
-                    .or_insert_with(|| (resource, Vec::new()))
-                    .1
-                    .push((Arc::from(key), put));
+                let puts = changed.entry(place).or_default();
+                puts.push((Arc::from(key), put));
             }
-            for (resource, puts) in kinds.into_values() {
-                if let Some(kind) = cache.of(resource) {
-                    kind.apply(revision, puts);
-                }
+            for (place, puts) in changed {
+                kinds.at(place).apply(revision, puts);
             }
             revision
         }
@@ -166,7 +201,7 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
 }
 
 fn unreadable(resource: &Resource, key: &str, revision: u64, status: &Status) -> Unreadable {
-    error!(kind = resource.kind, key, %status, "a stored object cannot be read");
+    error!(kind = &*resource.kind, key, %status, "a stored object cannot be read");
     Unreadable {
         revision,
         problem: status.message.clone(),

@@ -134,10 +134,10 @@ impl Forms {
     /// The entry as `resource` shows it: itself, unless that is not the version it is stored in.
     pub fn shown(
         &self,
-        resource: &'static Resource,
+        resource: &Arc<Resource>,
         entry: &Arc<Entry>,
     ) -> Result<Arc<Entry>, Status> {
-        if conversion::is_stored_as_itself(resource) {
+        if resource.is_stored_as_itself() {
             return Ok(entry.clone());
         }
         let shown = |version: &Version| {
@@ -210,7 +210,9 @@ mod tests {
     use super::*;
 
     fn entry(name: &str) -> Arc<Entry> {
-        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .unwrap();
         let json = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"a","uid":"u"}}}}"#
         );
@@ -222,7 +224,9 @@ mod tests {
 
     #[test]
     fn a_form_is_made_once_and_given_up_when_the_budget_is_spent() {
-        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .unwrap();
         let (one, two) = (entry("one"), entry("two"));
         let size = encode(resource, &one, Shape::Object).unwrap().size() + OVERHEAD;
         let forms = Forms::within(size);
@@ -241,8 +245,10 @@ mod tests {
 
     #[test]
     fn another_version_is_made_once() {
-        let stored = api::catalogue::find("", "v1", "events").unwrap();
-        let events = api::catalogue::find("events.k8s.io", "v1", "events").unwrap();
+        let stored = api::catalogue::built_in().find("", "v1", "events").unwrap();
+        let events = api::catalogue::built_in()
+            .find("events.k8s.io", "v1", "events")
+            .unwrap();
         let json = r#"{"apiVersion":"v1","kind":"Event","message":"m","metadata":{"name":"e","namespace":"a","uid":"u"}}"#;
         let entry = Entry::decode(stored, "a/e", json.into(), 7)
             .unwrap()
@@ -260,7 +266,9 @@ mod tests {
 
     #[test]
     fn metadata_alone_is_a_form_of_its_own() {
-        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .unwrap();
         let forms = Forms::default();
         let one = entry("one");
         let whole = forms.message(resource, &one, Shape::Object).unwrap();

@@ -1,5 +1,5 @@
 //! Where objects live in the store: `/registry/<kind's prefix>/[<namespace>/]<name>`, the prefixes
-//! being upstream's.
+//! being upstream's: of one word for built-in kinds, of group and plural for added ones.
 
 use api::catalogue::Resource;
 use bytes::Bytes;
@@ -8,7 +8,10 @@ pub(crate) const ROOT: &str = "/registry/";
 
 /// A kind's prefix with its closing slash.
 pub(crate) fn storage_prefix(resource: &Resource) -> String {
-    let place = match (resource.group, resource.plural) {
+    if !resource.is_built_in() {
+        return format!("{ROOT}{}/{}/", resource.group, resource.plural);
+    }
+    let place = match (&*resource.group, &*resource.plural) {
         ("", "nodes") => "minions",
         ("", "services") => "services/specs",
         ("", "endpoints") => "services/endpoints",

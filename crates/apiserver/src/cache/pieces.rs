@@ -266,7 +266,9 @@ mod tests {
     };
 
     fn entry(number: usize, revision: u64) -> Arc<Entry> {
-        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let resource = api::catalogue::built_in()
+            .find("", "v1", "configmaps")
+            .unwrap();
         let json = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"map-{number:05}","namespace":"a","uid":"u"}}}}"#
         );

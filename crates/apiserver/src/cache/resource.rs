@@ -25,7 +25,7 @@ const RECENT: usize = 64;
 pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
 
 pub(crate) struct ResourceCache {
-    pub resource: &'static Resource,
+    pub resource: Arc<Resource>,
     /// The revision of the newest change of this kind; behind the state for a moment at most.
     changed: AtomicU64,
     /// Held for moments only; never across an await.
@@ -57,6 +57,8 @@ struct State {
     /// Watches may begin at this revision or later.
     floor: u64,
     watchers: Watchers,
+    /// The kind was removed: watches end as soon as they begin.
+    is_closed: bool,
 }
 
 /// All entries of a kind at one moment.
@@ -188,7 +190,7 @@ pub(crate) struct TooOld {
 }
 
 impl ResourceCache {
-    pub fn new(resource: &'static Resource, content: Content, revision: u64) -> ResourceCache {
+    pub fn new(resource: Arc<Resource>, content: Content, revision: u64) -> ResourceCache {
         let Content {
             entries,
             unreadable,
@@ -204,6 +206,7 @@ impl ResourceCache {
                 history: VecDeque::new(),
                 floor: revision,
                 watchers: Watchers::default(),
+                is_closed: false,
             }),
         }
     }
@@ -234,7 +237,7 @@ impl ResourceCache {
         let found = unreadable::range(&state.unreadable, prefix, start, end);
         let found =
             found.filter(|(key, _)| name.is_none_or(|name| key.rsplit('/').next() == Some(name)));
-        unreadable::check_list(self.resource, found)
+        unreadable::check_list(&self.resource, found)
     }
 
     /// The objects whose `spec.nodeName` is this, in the order of their keys.
@@ -283,6 +286,9 @@ impl ResourceCache {
             }
         };
         let (id, changes) = state.watchers.add(requirement);
+        if state.is_closed {
+            state.watchers.clear();
+        }
         Ok(Subscription {
             id,
             initial,
@@ -370,6 +376,17 @@ impl ResourceCache {
         }
         state.changed = revision;
         self.changed.store(revision, Ordering::Release);
+    }
+
+    /// Ends every watch and forgets everything: the kind was removed.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.entries = Entries::default();
+        state.by_node.clear();
+        state.unreadable.clear();
+        state.history.clear();
+        state.watchers.clear();
     }
 
     /// Ends every watch and forgets history: used when the feed itself lost its place.

@@ -17,9 +17,10 @@ use crate::usage;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
+    let kinds = &*context.server.catalogue.snapshot();
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
-            let mut document = discovery::aggregated_v2(*root == "api");
+            let mut document = discovery::aggregated_v2(kinds, *root == "api");
             if *root == "apis" {
                 append(&mut document, "items", usage::aggregated());
             }
@@ -30,7 +31,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             &context.server.advertise.to_string(),
         )),
         ["apis"] => {
-            let mut document = discovery::api_group_list();
+            let mut document = discovery::api_group_list(kinds);
             append(&mut document, "groups", usage::group());
             Some(document)
         }
@@ -41,9 +42,9 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             Some(document)
         }
         ["apis", usage::GROUP, usage::VERSION] => Some(usage::resource_list()),
-        ["api", version] => discovery::api_resource_list("", version),
-        ["apis", group] => discovery::api_group(group),
-        ["apis", group, version] => discovery::api_resource_list(group, version),
+        ["api", version] => discovery::api_resource_list(kinds, "", version),
+        ["apis", group] => discovery::api_group(kinds, group),
+        ["apis", group, version] => discovery::api_resource_list(kinds, group, version),
         _ => None,
     };
     match document {
@@ -53,7 +54,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
         }
         None => match segments {
             ["api", ..] => Err(not_served()),
-            ["apis", group, ..] if is_group(group) => Err(not_served()),
+            ["apis", group, ..] if is_group(&context.server, group) => Err(not_served()),
             _ => Ok(not_found()),
         },
     }

@@ -7,7 +7,6 @@ use http::Response;
 
 use super::process::Process;
 use crate::body::Body;
-use crate::cache::ResourceCache;
 use crate::metrics::{BUCKETS, Served};
 use crate::response;
 use crate::server::Context;
@@ -105,14 +104,10 @@ fn connections(context: &Context, text: &mut String) -> std::fmt::Result {
 }
 
 fn labels(served: &Served) -> String {
+    let (group, version, plural) = served.names();
     format!(
         "component=\"apiserver\",dry_run=\"\",group=\"{}\",resource=\"{}\",scope=\"{}\",subresource=\"{}\",verb=\"{}\",version=\"{}\"",
-        served.group,
-        served.resource,
-        served.scope,
-        served.subresource,
-        served.verb,
-        served.version
+        group, plural, served.scope, served.subresource, served.verb, version
     )
 }
 
@@ -121,8 +116,8 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
     let name = "apiserver_resource_objects";
     let help = "Number of stored objects at the time of last check split by kind.";
     head(text, name, "gauge", help)?;
-    for kind in cache.kinds() {
-        let (group, plural) = (kind.resource.group, kind.resource.plural);
+    for kind in cache.kinds().iter() {
+        let (group, plural) = (&*kind.resource.group, &*kind.resource.plural);
         let number = kind.len();
         writeln!(
             text,
@@ -132,7 +127,7 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
     let name = "apiserver_storage_objects";
     let help = "[DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.";
     head(text, name, "gauge", help)?;
-    for kind in cache.kinds() {
+    for kind in cache.kinds().iter() {
         let (plural, number) = (kind.resource.qualified(), kind.len());
         writeln!(text, "{name}{{resource=\"{plural}\"}} {number}")?;
     }
@@ -140,8 +135,8 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
     let help = "Number of events sent in watch clients";
     head(text, name, "counter", help)?;
     for (resource, number) in context.server.metrics.watch_events() {
-        let (group, plural) = (resource.group, resource.plural);
-        let version = resource.version;
+        let (group, plural) = (&*resource.group, &*resource.plural);
+        let version = &*resource.version;
         writeln!(
             text,
             "{name}{{group=\"{group}\",resource=\"{plural}\",version=\"{version}\"}} {number}"
@@ -150,9 +145,9 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
     let name = "apiserver_longrunning_requests";
     let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.";
     head(text, name, "gauge", help)?;
-    for kind in cache.kinds() {
-        let (group, plural) = (kind.resource.group, kind.resource.plural);
-        let (version, number) = (kind.resource.version, kind.watchers());
+    for kind in cache.kinds().iter() {
+        let (group, plural) = (&*kind.resource.group, &*kind.resource.plural);
+        let (version, number) = (&*kind.resource.version, kind.watchers());
         writeln!(
             text,
             "{name}{{component=\"apiserver\",group=\"{group}\",resource=\"{plural}\",scope=\"\",subresource=\"\",verb=\"WATCH\",version=\"{version}\"}} {number}"
@@ -184,7 +179,7 @@ fn made(context: &Context, text: &mut String) -> std::fmt::Result {
     }
     let metrics = &context.server.metrics;
     let compressed = metrics.compressed_bytes.load(Ordering::Relaxed) + bytes;
-    let visits: u64 = cache.kinds().map(ResourceCache::visits).sum();
+    let visits: u64 = cache.kinds().iter().map(|kind| kind.visits()).sum();
     for (name, help, number) in [
         (
             "coracle_compressed_bytes_total",

@@ -9,15 +9,16 @@ mod snapshot;
 mod trace;
 
 use api::Status;
+use api::catalogue::Snapshot;
 use http::Response;
 
 use crate::body::Body;
-use crate::request::RequestInfo;
 use crate::response;
-use crate::server::Context;
+use crate::server::{Context, Server};
 use crate::usage;
 
-pub(crate) use trace::target as trace_target;
+pub(crate) use trace::attributes;
+use trace::target as trace_target;
 
 pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
     let info = &context.info;
@@ -55,14 +56,18 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         ["openid", "v1", "jwks"] => Ok(keys(context)),
         ["openapi", rest @ ..] => openapi::handle(context, rest),
         ["api" | "apis", ..] => discovery::handle(context, &segments),
-        [""] | [] => Ok(response::json(200, &paths())),
+        [""] | [] => Ok(response::json(
+            200,
+            &paths(&context.server.catalogue.snapshot()),
+        )),
         _ => Ok(not_found()),
     }
 }
 
 /// Whether HEAD is answered like GET. Upstream's router knows the method of each route, and most
 /// are for GET alone; what does not pass the router takes any method.
-pub(crate) fn answers_head(info: &RequestInfo) -> bool {
+pub(crate) fn answers_head(context: &Context) -> bool {
+    let info = &context.info;
     if info.is_resource {
         // What is not there at all is not found by any method.
         return info.resource.is_none() && info.group != usage::GROUP;
@@ -73,7 +78,8 @@ pub(crate) fn answers_head(info: &RequestInfo) -> bool {
         ["version", ..] | [".well-known", ..] | ["openid", ..] => false,
         ["api"] | ["api", "v1"] => false,
         ["apis", group, version] => {
-            let known = api::discovery::api_resource_list(group, version).is_some();
+            let kinds = context.server.catalogue.snapshot();
+            let known = api::discovery::versions(&kinds, group).contains(version);
             !known && (*group, *version) != (usage::GROUP, usage::VERSION)
         }
         _ => true,
@@ -85,12 +91,11 @@ pub(crate) fn not_found() -> Response<Body> {
 }
 
 /// Whether anything is served in the group.
-pub(crate) fn is_group(group: &str) -> bool {
+pub(crate) fn is_group(server: &Server, group: &str) -> bool {
+    let kinds = server.catalogue.snapshot();
     group.is_empty()
         || group == usage::GROUP
-        || api::discovery::groups()
-            .into_iter()
-            .any(|known| known == group)
+        || kinds.resources().iter().any(|known| known.group == group)
 }
 
 /// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets
@@ -112,16 +117,16 @@ fn version() -> api::Value {
     })
 }
 
-fn paths() -> api::Value {
+fn paths(kinds: &Snapshot) -> api::Value {
     let mut paths = vec![
         "/.well-known/openid-configuration".to_string(),
         "/api".to_string(),
         "/api/v1".to_string(),
         "/apis".to_string(),
     ];
-    for group in api::discovery::groups() {
+    for group in api::discovery::groups(kinds) {
         paths.push(format!("/apis/{group}"));
-        for version in api::discovery::versions(group) {
+        for version in api::discovery::versions(kinds, group) {
             paths.push(format!("/apis/{group}/{version}"));
         }
     }

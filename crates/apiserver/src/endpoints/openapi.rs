@@ -1,7 +1,9 @@
 //! `/openapi/v2` and `/openapi/v3`, with entity tags so that clients keep what they have.
 
+use std::sync::Arc;
+
 use api::Status;
-use api::openapi::{self, Document};
+use api::openapi::{self, Document, Documents};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
@@ -9,10 +11,11 @@ use super::not_found;
 use crate::body::Body;
 use crate::negotiate::JSON;
 use crate::response;
-use crate::server::Context;
+use crate::server::{Context, Server};
 
 pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
     let headers = &context.headers;
+    let documents = documents(&context.server);
     match rest {
         ["v2"] => {
             let accepts = |name: &str| {
@@ -24,17 +27,22 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
             };
             let protobuf = accepts(openapi::V2_PROTOBUF_ACCEPTED) || accepts(openapi::V2_PROTOBUF);
             Ok(match protobuf {
-                true => answer(context, openapi::v2_protobuf(), openapi::V2_PROTOBUF, false),
-                false => answer(context, openapi::v2_json(), "application/json", false),
+                true => answer(
+                    context,
+                    documents.v2_protobuf(),
+                    openapi::V2_PROTOBUF,
+                    false,
+                ),
+                false => answer(context, documents.v2_json(), "application/json", false),
             })
         }
         ["v3"] => Ok(response::large(
             context,
             200,
             "text/plain; charset=utf-8",
-            openapi::v3_index().body.to_vec(),
+            documents.v3_index().body.to_vec(),
         )),
-        ["v3", path @ ..] => Ok(match openapi::v3(&path.join("/")) {
+        ["v3", path @ ..] => Ok(match documents.v3(&path.join("/")) {
             Some(document) => {
                 let hash = context.query.get("hash");
                 answer(context, document, "application/json", hash == document.etag)
@@ -47,6 +55,16 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
         }),
         _ => Ok(not_found()),
     }
+}
+
+/// The documents about the kinds that are served now.
+fn documents(server: &Server) -> Arc<Documents> {
+    let kinds = server.catalogue.snapshot();
+    let mut documents = server.openapi.lock();
+    if !documents.are_of(&kinds) {
+        *documents = Arc::new(Documents::new(kinds));
+    }
+    documents.clone()
 }
 
 pub(super) fn answer(

@@ -5,7 +5,9 @@ use http::Response;
 use serde::Deserialize;
 use trace::{Sink, Span};
 
+use crate::authorization::Attributes;
 use crate::body::Body;
+use crate::request::RequestInfo;
 use crate::response;
 use crate::server::Context;
 
@@ -13,7 +15,7 @@ use crate::server::Context;
 const MOST_SPANS: usize = 1000;
 
 /// Namespace and name of the pod whose timeline `path`, which is decoded, is.
-pub(crate) fn target(path: &str) -> Option<(&str, &str)> {
+pub(super) fn target(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/coracle/v1/trace/namespaces/")?;
     match rest.split('/').collect::<Vec<_>>().as_slice() {
         [namespace, "pods", name] if !namespace.is_empty() && !name.is_empty() => {
@@ -21,6 +23,20 @@ pub(crate) fn target(path: &str) -> Option<(&str, &str)> {
         }
         _ => None,
     }
+}
+
+/// What a request for a timeline is authorized as; `None` for other requests. A pod's timeline is for
+/// those who may read the pod.
+pub(crate) fn attributes(info: &RequestInfo) -> Option<Attributes> {
+    let (namespace, name) = target(&info.path)?;
+    matches!(info.verb, "get" | "head").then(|| Attributes {
+        verb: "get".to_string(),
+        is_resource: true,
+        resource: "pods".to_string(),
+        namespace: namespace.to_string(),
+        name: name.to_string(),
+        ..Attributes::default()
+    })
 }
 
 pub(super) fn show(context: &Context, path: &str) -> Result<Response<Body>, Status> {

@@ -3,6 +3,8 @@
 
 mod access;
 
+use std::sync::Arc;
+
 use api::apply::Write;
 use api::{Resource, Status, Value};
 use http::Response;
@@ -13,25 +15,21 @@ use crate::decode;
 use crate::identity::Identity;
 use crate::negotiate::Form;
 use crate::options;
+use crate::registry::set_owners;
 use crate::response;
 use crate::server::Context;
-use crate::verbs::update::set_owners;
 use crate::verbs::{go_type, respond_not_listed};
-
-pub(crate) fn is_review(resource: &Resource) -> bool {
-    resource.verbs == ["create"] && resource.kind.ends_with("Review")
-}
 
 pub(crate) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut review = decode::object(context, resource, body)?;
     let manager = options::manager(context);
     let write = Write::new(resource, "", &manager, context.server.timestamp());
     let owners = api::apply::update(&write, None, &mut review);
-    let status = match resource.kind {
+    let status = match &*resource.kind {
         "TokenReview" => token(context, &review).await?,
         "SelfSubjectReview" => {
             let created = context.server.timestamp();
@@ -56,7 +54,7 @@ pub(crate) async fn create(
     }
     // The answers of these are objects of their own, not what was sent.
     if !matches!(
-        resource.kind,
+        &*resource.kind,
         "SelfSubjectReview" | "SelfSubjectRulesReview"
     ) {
         set_owners(&mut review, owners);
@@ -74,14 +72,14 @@ pub(crate) async fn create(
             format!(
                 "the resource {}, Resource={} does not support being converted to a Table",
                 api_group_version(resource),
-                resource.plural
+                &*resource.plural
             ),
         )),
     }
 }
 
 fn api_group_version(resource: &Resource) -> String {
-    format!("{}/{}", resource.group, resource.version)
+    format!("{}/{}", &*resource.group, &*resource.version)
 }
 
 fn user_info(identity: &Identity) -> Value {

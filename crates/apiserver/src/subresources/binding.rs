@@ -1,5 +1,7 @@
 //! pods/binding: a pod is given its node, once. Hop 8.
 
+use std::sync::Arc;
+
 use api::strategy::pod::update::{bind, validate_binding};
 use api::{Reason, Resource, Status};
 use http::Response;
@@ -8,22 +10,21 @@ use trace::{Hop, Sink, Span};
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{Target, settle_namespace, update_past_rules};
 use crate::response;
 use crate::server::Context;
-use crate::verbs::create::settle_namespace;
-use crate::verbs::update::{Target, change};
 
 /// POST to `bindings`, where the binding itself names the pod.
 pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
     let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
-    let pods = api::catalogue::find("", "v1", "pods").ok_or_else(super::not_served)?;
+    let pods = context.server.cache.named("", "pods");
     let name = binding.str_at(&["metadata", "name"]).to_string();
-    create(context, pods, &name, body).await
+    create(context, &pods.resource, &name, body).await
 }
 
 pub(super) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     name: &str,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
@@ -57,14 +58,13 @@ pub(super) async fn create(
     let target = Target {
         name,
         subresource: "binding",
-        raw: true,
         // The scheduler does not own the pod's node.
         is_owned: true,
         ..Target::of(context, resource)
     };
     let now = context.server.environment.now();
     let mut uid = String::new();
-    change(context, &target, !version.is_empty(), |pod| {
+    update_past_rules(context, &target, !version.is_empty(), |pod| {
         uid = pod.str_at(&["metadata", "uid"]).to_string();
         let mut bound = pod.clone();
         bind(&mut bound, &binding, now)

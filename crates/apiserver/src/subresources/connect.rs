@@ -14,7 +14,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use streaming::{
     Upgrade,
-    remote_command::{self, Options, Outcome, Remote, Session},
+    remote_command::{self, CommandOutcome, Options, Remote, Session},
     upgrade, websocket,
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn handle(
     body: RequestBody,
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let resource = info.resource.ok_or_else(not_served)?;
+    let resource = info.resource.clone().ok_or_else(not_served)?;
     let known = resource.subresource(&info.subresource);
     let known = known.ok_or_else(not_served)?;
     info.check_names()?;
@@ -62,16 +62,16 @@ pub(crate) async fn handle(
     }
     context.output = Output::JSON;
     match context.info.subresource.as_str() {
-        "proxy" => proxy::handle(&context, resource, line, body).await,
-        "log" => log_over_websocket(&context, resource, line).await,
-        _ => session(&context, resource, line).await,
+        "proxy" => proxy::handle(&context, &resource, line, body).await,
+        "log" => log_over_websocket(&context, &resource, line).await,
+        _ => session(&context, &resource, line).await,
     }
 }
 
 /// Exec, attach and port-forward.
 async fn session(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     mut line: Line,
 ) -> Result<Response<Body>, Status> {
     let (server, info) = (&context.server, &context.info);
@@ -251,21 +251,25 @@ fn translate(context: &Context, near: OnUpgrade, far: Kubelet) -> Result<Respons
     Ok(response.map(|()| Body::empty()))
 }
 
-async fn reach(context: &Context, far: &Kubelet, options: Options) -> Result<Remote, Outcome> {
+async fn reach(
+    context: &Context,
+    far: &Kubelet,
+    options: Options,
+) -> Result<Remote, CommandOutcome> {
     let mut headers = context.headers.clone();
     upgrade::ask_for_spdy(&mut headers, &[Remote::PROTOCOL.to_string()]);
     let answer = far.ask(context, &Method::POST, headers).await;
-    let mut answer = answer.map_err(|status| Outcome::Failure(status.message))?;
+    let mut answer = answer.map_err(|status| CommandOutcome::Failure(status.message))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let text = refusal(answer).await;
         let text = String::from_utf8_lossy(&text).trim().to_string();
         let message = format!("unable to upgrade connection: {text}");
-        return Err(Outcome::Failure(message));
+        return Err(CommandOutcome::Failure(message));
     }
     let upgraded = hyper::upgrade::on(&mut answer).await;
-    let upgraded = upgraded.map_err(|problem| Outcome::Failure(problem.to_string()))?;
+    let upgraded = upgraded.map_err(|problem| CommandOutcome::Failure(problem.to_string()))?;
     let remote = Remote::start(TokioIo::new(upgraded), options).await;
-    remote.map_err(|problem| Outcome::Failure(problem.to_string()))
+    remote.map_err(|problem| CommandOutcome::Failure(problem.to_string()))
 }
 
 /// A client that speaks SPDY inside WebSocket; the kubelet gets what is inside.
@@ -302,7 +306,7 @@ async fn tunnel(
 /// The log's chunks as messages.
 async fn log_over_websocket(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     line: Line,
 ) -> Result<Response<Body>, Status> {
     let near = line.upgrade;

@@ -1,18 +1,18 @@
 //! pods/eviction: a deletion that disruption budgets may refuse. A budget is charged by a
 //! conditional update before the pod goes.
 
+use std::sync::Arc;
+
 use api::selector::LabelSelector;
-use api::{Cause, Details, Reason, Resource, Status, Value, catalogue};
+use api::{Cause, Details, Reason, Resource, Status, Value};
 use http::Response;
 
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{self, DeleteOptions, Target, settle_namespace, update_past_rules};
 use crate::response;
 use crate::server::{Context, seconds_text};
-use crate::verbs::create::settle_namespace;
-use crate::verbs::delete::{DeleteOptions, delete_object};
-use crate::verbs::update::{Target, change};
 
 /// Evictions that a budget's controller has not yet seen.
 const MOST_UNSEEN: usize = 2000;
@@ -23,7 +23,7 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 
 pub(super) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut eviction = decode::of_kind(context, "policy", "v1", "Eviction", body)?;
@@ -45,8 +45,8 @@ pub(super) async fn create(
     };
     admission::mutate(&mut admitted).await?;
     let options = match eviction.get("deleteOptions") {
-        Some(options) => DeleteOptions::parse(context, options)?,
-        None => DeleteOptions::parse(context, &Value::object())?,
+        Some(options) => DeleteOptions::parse(options, context.dry_run)?,
+        None => DeleteOptions::parse(&Value::object(), context.dry_run)?,
     };
     evict(context, resource, &options).await?;
     let success = api::document!({
@@ -66,7 +66,7 @@ enum Passage {
 
 async fn evict(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
     let info = &context.info;
@@ -101,7 +101,7 @@ async fn evict(
 /// Says in the pod's status why it goes, then deletes it.
 async fn mark_and_delete(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     options: &DeleteOptions,
     exactly: Option<String>,
 ) -> Result<(), Status> {
@@ -109,18 +109,10 @@ async fn mark_and_delete(
     let mut options = options.clone();
     let demanded = options.resource_version.clone().or(exactly);
     if !options.dry_run {
-        let target = Target {
-            requested: resource,
-            resource,
-            namespace: &info.namespace,
-            name: &info.name,
-            subresource: "",
-            raw: true,
-            is_owned: true,
-        };
+        let target = Target::internal(resource, &info.namespace, &info.name, "");
         let now = seconds_text(context.server.environment.now());
         let uid = options.uid.clone();
-        let entry = change(context, &target, demanded.is_some(), |pod| {
+        let entry = update_past_rules(context, &target, demanded.is_some(), |pod| {
             let found = pod.str_at(&["metadata", "uid"]);
             if let Some(uid) = &uid
                 && uid != found
@@ -144,7 +136,8 @@ async fn mark_and_delete(
             options.resource_version = Some(entry.version());
         }
     }
-    delete_object(context, resource, &info.namespace, &info.name, &options)
+    let name = (info.namespace.as_str(), info.name.as_str());
+    registry::delete(context, resource, name, &options)
         .await
         .map(drop)
 }
@@ -203,12 +196,10 @@ fn passage(context: &Context, pod: &Value) -> Result<Passage, Status> {
 
 fn budgets_of(context: &Context, pod: &Value) -> Result<Vec<Value>, Status> {
     let cache = &context.server.cache;
-    let Some(kind) = cache.find("policy", "poddisruptionbudgets") else {
-        return Ok(Vec::new());
-    };
+    let kind = cache.named("policy", "poddisruptionbudgets");
     let prefix = format!("{}/", context.info.namespace);
     let mut found = Vec::new();
-    for entry in cache.snapshot(kind).range(&prefix, "") {
+    for entry in cache.snapshot(&kind).range(&prefix, "") {
         let budget = entry.object()?;
         let selector = budget
             .at(&["spec", "selector"])
@@ -238,23 +229,16 @@ fn lets_unready_go(budget: &Value) -> bool {
 }
 
 async fn charge(context: &Context, name: &str, dry_run: bool) -> Result<(), Status> {
-    let Some(resource) = catalogue::find("policy", "v1", "poddisruptionbudgets") else {
-        return Ok(());
-    };
-    let mut own = Context::internal(&context.server);
-    own.dry_run = dry_run;
+    let cache = &context.server.cache;
+    let resource = &cache.resource("policy", "poddisruptionbudgets");
+    let own = Context::internal(&context.server);
     let target = Target {
-        requested: resource,
-        resource,
-        namespace: &context.info.namespace,
-        name,
-        subresource: "status",
-        raw: true,
-        is_owned: true,
+        dry_run,
+        ..Target::internal(resource, &context.info.namespace, name, "status")
     };
     let now = seconds_text(context.server.environment.now());
     let pod = context.info.name.as_str();
-    let changed = change(&own, &target, false, |budget| charged(budget, pod, &now));
+    let changed = update_past_rules(&own, &target, false, |budget| charged(budget, pod, &now));
     changed.await.map(drop)
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
@@ -93,8 +93,9 @@ impl KubeletDialer {
 /// Where a node's kubelet listens. Every way to a kubelet begins here: what a node's status says is
 /// checked before anything is dialled.
 pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
-    let nodes = catalogue::find("", "v1", "nodes").ok_or_else(super::not_served)?;
-    let node = context.server.find(nodes, "", node).await?.object()?;
+    let nodes = context.server.cache.named("", "nodes");
+    let node = context.server.find(&nodes.resource, "", node).await?;
+    let node = node.object()?;
     let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array);
     let address = addresses
         .into_iter()

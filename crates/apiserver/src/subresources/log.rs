@@ -1,5 +1,7 @@
 //! pods/log: the kubelet's answer, passed on as it comes.
 
+use std::sync::Arc;
+
 use api::field::{FieldError, Path};
 use api::{Cause, Reason, Resource, Status, Value};
 use futures::StreamExt;
@@ -25,7 +27,7 @@ const PARAMETERS: [&str; 8] = [
 
 pub(super) async fn get(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let server = &context.server;
     let info = &context.info;

@@ -19,8 +19,8 @@ use http::Response;
 
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{Target, check_name, update_past_rules};
 use crate::server::Context;
-use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
@@ -28,7 +28,7 @@ pub(crate) use kubelet::{KubeletDialer, locate as locate_kubelet};
 
 pub(crate) async fn handle(
     context: &Arc<Context>,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
@@ -62,17 +62,14 @@ pub(crate) async fn handle(
 /// PUT of a namespace's spec.finalizers.
 async fn finalize(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let sent = decode::object(context, resource, body)?;
-    update::check_name(&sent, &context.info.name)?;
-    let target = Target {
-        raw: true,
-        ..Target::of(context, resource)
-    };
+    check_name(&sent, &context.info.name)?;
+    let target = Target::of(context, resource);
     let version = sent.str_at(&["metadata", "resourceVersion"]);
-    let entry = change(context, &target, !version.is_empty(), |old| {
+    let entry = update_past_rules(context, &target, !version.is_empty(), |old| {
         let mut new = old.clone();
         new.set(&["metadata", "resourceVersion"], version);
         match sent.at(&["spec", "finalizers"]) {

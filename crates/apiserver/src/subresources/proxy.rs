@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Reason, Resource, Status, Value, catalogue};
+use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::header::{self, HeaderName, HeaderValue};
@@ -58,7 +59,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Connection for T {}
 
 pub(super) async fn handle(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     mut line: Line,
     body: RequestBody,
 ) -> Result<Response<Body>, Status> {
@@ -68,7 +69,7 @@ pub(super) async fn handle(
     if path.is_empty() && reads && !is_upgrade {
         return Ok(to_directory(&line));
     }
-    let place = match resource.plural {
+    let place = match &*resource.plural {
         "pods" => pod(context, resource).await?,
         "services" => service(context, resource).await?,
         _ => node(context).await?,
@@ -273,7 +274,7 @@ fn number(port: &str, secure: bool) -> Result<u16, Status> {
     }
 }
 
-async fn pod(context: &Context, resource: &'static Resource) -> Result<Place, Status> {
+async fn pod(context: &Context, resource: &Arc<Resource>) -> Result<Place, Status> {
     let (secure, name, port) = parse_name(&context.info.name, "pod")?;
     let server = &context.server;
     let pod = server.get(resource, &context.info.namespace, name).await?;
@@ -305,7 +306,7 @@ async fn node(context: &Context) -> Result<Place, Status> {
 }
 
 /// An endpoint of the service, chosen at random.
-async fn service(context: &Context, resource: &'static Resource) -> Result<Place, Status> {
+async fn service(context: &Context, resource: &Arc<Resource>) -> Result<Place, Status> {
     let (secure, name, port) = parse_name(&context.info.name, "service")?;
     let (server, namespace) = (&context.server, &context.info.namespace);
     let unavailable = |message: String| Status::new(Reason::ServiceUnavailable, message);
@@ -326,9 +327,8 @@ async fn service(context: &Context, resource: &'static Resource) -> Result<Place
         })?;
         port = found.str_at(&["name"]).to_string();
     }
-    let slices = catalogue::find("discovery.k8s.io", "v1", "endpointslices");
-    let kind = server.kind(slices.ok_or_else(not_served)?)?;
-    let snapshot = server.cache.snapshot(kind);
+    let slices = server.cache.named("discovery.k8s.io", "endpointslices");
+    let snapshot = server.cache.snapshot(&slices);
     let mut found: Vec<(String, u16)> = Vec::new();
     for entry in snapshot.range(&format!("{namespace}/"), "") {
         if entry.label("kubernetes.io/service-name") != Some(name) {

@@ -11,18 +11,18 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::options;
+use crate::registry::{
+    Configuration, Patch, PatchType, Target, check_name, set_owners, settle_namespace, update,
+};
 use crate::response;
 use crate::server::Context;
-use crate::verbs::apply::Configuration;
-use crate::verbs::create::settle_namespace;
-use crate::verbs::patch::{self, PatchType};
-use crate::verbs::update::{Target, change, check_name, set_owners};
+use crate::verbs::patch::patch_type;
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 pub(super) async fn handle(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let target = Target {
@@ -42,18 +42,17 @@ pub(super) async fn handle(
             check_name(&scale, target.name)?;
             settle_namespace(resource, target.namespace, &mut scale)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
-            change(context, &target, !version.is_empty(), |old| {
+            update(context, &target, !version.is_empty(), |old| {
                 with_scale(context, resource, old, scale.clone())
             })
             .await?
         }
-        _ => match PatchType::of_request(context)? {
+        _ => match patch_type(context)? {
             PatchType::Apply => apply(context, &target, body).await?,
             patch_type => {
-                let patch = patch::parse(patch_type, body)?;
-                let conditional = patch::names_version(patch_type, &patch);
-                change(context, &target, conditional, |old| {
-                    let scale = patch::apply(patch_type, &scale_of(old), &patch, DEFINITION)?;
+                let patch = Patch::parse(patch_type, body)?;
+                update(context, &target, patch.names_version(), |old| {
+                    let scale = patch.apply_to(&scale_of(old), DEFINITION)?;
                     with_scale(context, resource, old, scale)
                 })
                 .await?
@@ -68,7 +67,7 @@ async fn apply(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Ar
     let configuration = Configuration::read(body)?;
     let manager = options::manager(context);
     let force = context.query.flag("force");
-    change(context, target, configuration.names_version(), |old| {
+    update(context, target, configuration.names_version(), |old| {
         let time = context.server.timestamp();
         let scaled = Scaled::new(target.resource, old, &manager, time);
         let (scale, owners) = scaled.apply(&scale_of(old), &configuration.applied, force)?;

@@ -1,5 +1,7 @@
 //! serviceaccounts/token: a signed token for the account, bound to a pod, secret or node if asked.
 
+use std::sync::Arc;
+
 use api::apply::Write;
 use api::field::{FieldError, Path};
 use api::{Cause, Resource, Status, Value, catalogue};
@@ -10,9 +12,9 @@ use crate::authentication::Binding;
 use crate::body::Body;
 use crate::decode;
 use crate::options;
+use crate::registry::set_owners;
 use crate::response;
 use crate::server::{Context, seconds_text};
-use crate::verbs::update::set_owners;
 
 const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
@@ -25,7 +27,7 @@ const YEAR: i64 = 365 * 24 * 3600;
 
 pub(super) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let server = &context.server;
@@ -169,8 +171,7 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
             )));
         }
     };
-    let find = |plural| catalogue::find("", "v1", plural).ok_or_else(super::not_served);
-    let resource = find(plural)?;
+    let resource = &server.cache.resource("", plural);
     let namespace = if resource.namespaced {
         info.namespace.as_str()
     } else {
@@ -198,8 +199,9 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
             )));
         }
         let node_name = object.str_at(&["spec", "nodeName"]);
+        let nodes = server.cache.named("", "nodes");
         if !node_name.is_empty() {
-            let found = server.find(find("nodes")?, "", node_name).await.ok();
+            let found = server.find(&nodes.resource, "", node_name).await.ok();
             let node_object = found
                 .and_then(|entry| entry.object().ok())
                 .unwrap_or_default();

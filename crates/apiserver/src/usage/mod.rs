@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Resource, Status, Value, catalogue};
+use api::{Resource, Status, Value};
 use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, Limited};
@@ -46,26 +46,27 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
     let info = &context.info;
     let resource = match (info.version.as_str(), info.plural.as_str()) {
         (VERSION, plural @ ("nodes" | "pods")) if info.subresource.is_empty() => {
-            catalogue::find("", "v1", plural).ok_or_else(not_served)?
+            let found = context.server.cache.find("", plural);
+            found.ok_or_else(not_served)?.resource.clone()
         }
         _ => return Err(not_served()),
     };
-    if !info.leads_to(resource) {
+    if !info.leads_to(&resource) {
         return Err(not_served());
     }
     info.check_names()?;
     if !matches!(info.verb, "get" | "list") {
         return Err(not_allowed());
     }
-    let entries = wanted(context, resource)?;
-    let samples = sample(context, resource, &entries).await?;
+    let entries = wanted(context, &resource)?;
+    let samples = sample(context, &resource, &entries).await?;
     let document = |entry: &Entry| -> Option<Value> {
         let object = entry.object().ok()?;
         documents::of(&object, resource.namespaced, &samples)
     };
     let document = match info.verb {
         "get" => document(&entries[0])
-            .ok_or_else(|| Status::not_found(GROUP, resource.plural, &info.name))?,
+            .ok_or_else(|| Status::not_found(GROUP, &resource.plural, &info.name))?,
         _ => {
             let items: Vec<Value> = entries.iter().filter_map(|entry| document(entry)).collect();
             documents::list(resource.namespaced, items)
@@ -80,7 +81,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
 }
 
 /// The nodes or pods that are asked about; at least one for a `get`.
-fn wanted(context: &Context, resource: &'static Resource) -> Result<Vec<Arc<Entry>>, Status> {
+fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<Entry>>, Status> {
     let info = &context.info;
     let kind = context.server.kind(resource)?;
     if info.verb == "get" {
@@ -91,11 +92,11 @@ fn wanted(context: &Context, resource: &'static Resource) -> Result<Vec<Arc<Entr
         };
         let key = crate::cache::key_of(namespace, &info.name);
         let found = kind.get(&key);
-        let missing = || Status::not_found(GROUP, resource.plural, &info.name);
+        let missing = || Status::not_found(GROUP, &resource.plural, &info.name);
         return Ok(vec![found.ok_or_else(missing)?]);
     }
     let selection = Selection::of(context, resource)?;
-    let snapshot = context.server.cache.snapshot(kind);
+    let snapshot = context.server.cache.snapshot(&kind);
     let entries = snapshot.range(&selection.prefix, "");
     Ok(entries
         .filter(|entry| selection.matches(entry))

@@ -1,5 +1,7 @@
 //! GET of one object.
 
+use std::sync::Arc;
+
 use api::{Reason, Resource, Status};
 use http::Response;
 
@@ -10,7 +12,7 @@ use crate::server::Context;
 
 pub(crate) async fn get(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
     let namespace = if resource.namespaced {
@@ -19,12 +21,13 @@ pub(crate) async fn get(
         ""
     };
     let version = context.query.get("resourceVersion");
-    // Upstream hands the error of its cache on as it is; events have no cache there.
+    // Upstream hands the error of its cache on as it is.
     let stored = api::conversion::storage_of(resource);
-    let asked = parse_revision(version).map_err(|problem| match stored.kind {
-        "Event" => Status::bad_request(format!("invalid resource version: {problem}")),
-        _ => Status::new(Reason::Unknown, problem),
-    })?;
+    let asked =
+        parse_revision(version).map_err(|problem| match stored.strategy().has_watch_cache() {
+            true => Status::new(Reason::Unknown, problem),
+            false => Status::bad_request(format!("invalid resource version: {problem}")),
+        })?;
     let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,

@@ -24,7 +24,7 @@ const NEWEST: i64 = -1;
 
 pub(crate) async fn list(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let selection = Selection::of(context, resource)?;
     let page = page(context, resource, &selection).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn list(
 /// The entries that the options of a request ask for.
 pub(super) async fn page(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     selection: &Selection,
 ) -> Result<Page, Status> {
     let kind = context.server.kind(resource)?;
@@ -46,7 +46,7 @@ pub(super) async fn page(
                 None => context.server.catch_up().await?,
             }
             check_start(selection, start)?;
-            let page = from_cache(context, kind, selection, start, request.limit);
+            let page = from_cache(context, &kind, selection, start, request.limit);
             let end = page.last_key();
             let name = selection.exact_name();
             kind.check_readable(&selection.prefix, start, end.as_deref(), name)?;
@@ -89,9 +89,10 @@ impl ListRequest {
         let limit = query.integer("limit")?.unwrap_or(0).max(0) as usize;
         check_list(query)?;
         let version = query.get("resourceVersion");
-        // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
-        let stored = context.info.resource.map(api::conversion::storage_of);
-        let cached = stored.is_some_and(|stored| stored.kind != "Event");
+        // Upstream's cache has no pages: whoever takes what it has takes all.
+        let stored = context.info.resource.as_ref();
+        let stored = stored.map(api::conversion::storage_of);
+        let cached = stored.is_some_and(|stored| stored.strategy().has_watch_cache());
         let limit = match version == "0" && cached {
             true => 0,
             false => limit,
@@ -285,7 +286,7 @@ async fn from_history(
                 None => {
                     let (value, revision) = (item.value, item.mod_revision);
                     let decoded = Entry::decode(resource, &key, value, revision);
-                    let stored = kind.resource;
+                    let stored = &kind.resource;
                     let decoded = decoded.map_err(|status| {
                         let problem = status.message;
                         Unreadable { revision, problem }.status(stored, &key)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::protobuf::ListMessage;
-use api::{Reason, Resource, Status, Value, conversion};
+use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
 
@@ -86,7 +86,7 @@ impl Items {
 
 pub(super) async fn render(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     page: Page,
 ) -> Result<Response<Body>, Status> {
     let list = List {
@@ -128,7 +128,7 @@ pub(super) async fn render(
 /// A list in the making.
 struct List<'a> {
     context: &'a Context,
-    resource: &'static Resource,
+    resource: &'a Arc<Resource>,
     metadata: Value,
 }
 
@@ -148,7 +148,7 @@ impl List<'_> {
                 "meta.k8s.io/v1".to_string(),
             ),
             _ => (
-                format!("{}List", self.resource.kind),
+                format!("{}List", &*self.resource.kind),
                 self.resource.api_version(),
             ),
         }
@@ -211,15 +211,14 @@ impl List<'_> {
 
     /// Whether the JSON of an item is made of its bytes alone.
     fn is_spliced(&self) -> bool {
-        self.context.output.form == Form::Object
-            || !api::strategy::of(self.resource).hides_metadata()
+        self.context.output.form == Form::Object || !self.resource.strategy().hides_metadata()
     }
 
     /// Whether nothing can go wrong any more once it has begun.
     fn can_stream(&self) -> bool {
         self.context.output.encoding == Encoding::Json
             && self.is_spliced()
-            && conversion::is_stored_as_itself(self.resource)
+            && self.resource.is_stored_as_itself()
     }
 
     /// From compressed pieces that are made once and shared.

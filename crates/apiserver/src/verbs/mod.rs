@@ -1,15 +1,13 @@
-//! The generic verbs: one handler each, for all kinds.
+//! The generic verbs, one handler each for all kinds: they read the options and the body of a
+//! request, call the registry or the cache, and encode the answer.
 
-pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
-mod delete_unread;
 pub(crate) mod get;
 pub(crate) mod list;
 mod list_body;
 mod list_options;
 pub(crate) mod patch;
-mod requester;
 pub(crate) mod selection;
 pub(crate) mod update;
 pub(crate) mod watch;
@@ -29,7 +27,7 @@ use crate::server::Context;
 pub(crate) fn respond(
     context: &Context,
     code: u16,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     entry: &Arc<Entry>,
 ) -> Result<Response<Body>, Status> {
     let entry = &context.server.cache.forms.shown(resource, entry)?;
@@ -77,9 +75,9 @@ pub(crate) fn respond_not_listed(go_type: &str) -> Status {
 }
 
 /// Which message an object goes out as, and what the envelope calls it.
-pub(crate) fn protobuf_kind(resource: &Resource, form: Form) -> (Shape, String, &'static str) {
+pub(crate) fn protobuf_kind(resource: &Resource, form: Form) -> (Shape, String, &str) {
     match form {
-        Form::Object | Form::Table => (Shape::Object, resource.api_version(), resource.kind),
+        Form::Object | Form::Table => (Shape::Object, resource.api_version(), &*resource.kind),
         Form::PartialObjectMetadata | Form::PartialObjectMetadataList => (
             Shape::Metadata,
             "meta.k8s.io/v1".to_string(),
@@ -94,7 +92,7 @@ pub(crate) fn go_type(resource: &Resource, suffix: &str) -> String {
         None | Some("") => "core",
         Some(package) => package,
     };
-    format!("*{package}.{}{suffix}", resource.kind)
+    format!("*{package}.{}{suffix}", &*resource.kind)
 }
 
 /// Appends the object as `PartialObjectMetadata`, from the bytes as they are where nothing of the
@@ -105,7 +103,7 @@ pub(crate) fn write_partial(
     out: &mut Vec<u8>,
     revision: u64,
 ) -> Result<(), Status> {
-    let strategy = api::strategy::of(resource);
+    let strategy = resource.strategy();
     if !strategy.hides_metadata() {
         entry.write_metadata(out, revision);
         return Ok(());
@@ -173,9 +171,9 @@ fn make_beta(table: &mut Value) {
 
 /// The success answer of a deletion that removed the object.
 pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
-    let mut details = api::document!({"name": name, "kind": resource.plural, "uid": uid});
+    let mut details = api::document!({"name": name, "kind": &*resource.plural, "uid": uid});
     if !resource.group.is_empty() {
-        details.set(&["group"], resource.group);
+        details.set(&["group"], &*resource.group);
     }
     api::document!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",

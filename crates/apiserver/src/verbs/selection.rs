@@ -35,22 +35,18 @@ impl Selection {
         let fields = fields
             .renamed(|field| api::conversion::selectable_field(resource, field))
             .map_err(|field| Status::bad_request(format!("field label not supported: {field}")))?;
-        let supported = api::strategy::of(resource).selectable_fields(&api::Value::object());
+        let strategy = resource.strategy();
+        let supported = strategy.selectable_fields(&api::Value::object());
         let of_metadata = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
         let only_metadata = supported.iter().all(|(name, _)| of_metadata(name));
         if let Some(field) = fields.unsupported(&supported)
             && !(only_metadata && of_metadata(field))
         {
-            return Err(Status::bad_request(match (only_metadata, resource.kind) {
-                (true, _) => format!(
+            return Err(Status::bad_request(match only_metadata {
+                true => format!(
                     "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 ),
-                (_, "Job") => format!("field label {field:?} not supported for Job"),
-                (_, "ResourceSlice") => format!(
-                    "field label not supported for {}, Kind=ResourceSlice: {field}",
-                    resource.api_version()
-                ),
-                _ => format!("field label not supported: {field}"),
+                false => strategy.unsupported_field(field, &resource.api_version()),
             }));
         }
         let prefix = match (resource.namespaced, context.info.namespace.as_str()) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const LEAST_TIMEOUT: u64 = 1800;
 
 pub(crate) async fn watch(
     context: Arc<Context>,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let server = context.server.clone();
     let kind = server.kind(resource)?;
@@ -77,7 +77,7 @@ pub(crate) async fn watch(
         let name = selection.exact_name();
         kind.check_readable(&selection.prefix, "", None, name)?;
     }
-    let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
+    let content = match Watch::begin(&server.cache, kind.clone(), from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(
             Reason::Expired,
@@ -98,12 +98,12 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let frame = frame_of(resource, context.output)
-                .filter(|_| api::conversion::is_stored_as_itself(resource));
+            let frame =
+                frame_of(resource, context.output).filter(|_| resource.is_stored_as_itself());
             let stream = WatchStream {
                 closing: Box::pin(context.closing.clone().cancelled_owned()),
                 context,
-                resource,
+                resource: resource.clone(),
                 selection,
                 frame,
                 after,
@@ -114,6 +114,7 @@ pub(crate) async fn watch(
                 deadline: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
                 finished: false,
                 untold: 0,
+                counter: server.metrics.watch_events_of(resource),
                 watch,
             };
             Body::stream(stream)
@@ -132,7 +133,7 @@ pub(crate) async fn watch(
 struct WatchStream {
     context: Arc<Context>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    resource: &'static Resource,
+    resource: Arc<Resource>,
     selection: Selection,
     /// The form of events that all watchers of the stored version share, if this is one.
     frame: Option<Frame>,
@@ -149,6 +150,8 @@ struct WatchStream {
     finished: bool,
     /// Events that were written and not counted yet.
     untold: u64,
+    /// Counts the events of all watches of the resource.
+    counter: Arc<AtomicU64>,
     watch: Watch,
 }
 
@@ -162,8 +165,7 @@ impl Stream for WatchStream {
         let next = std::task::ready!(self.poll_events(waker));
         let events = std::mem::take(&mut self.untold);
         if events > 0 {
-            let metrics = &self.context.server.metrics;
-            metrics.watched(self.resource, events);
+            self.counter.fetch_add(events, Ordering::Relaxed);
         }
         Poll::Ready(next.map(Ok))
     }
@@ -340,20 +342,20 @@ impl WatchStream {
             .server
             .cache
             .forms
-            .shown(self.resource, entry)?;
+            .shown(&self.resource, entry)?;
         match (form, encoding) {
             (Form::Table, _) => {
                 let mut object = entry.object()?;
                 object.set(&["metadata", "resourceVersion"], revision.to_string());
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
                 let metadata = Value::object();
-                let table = table(&self.context, self.resource, &[object], &metadata, columns)?;
+                let table = table(&self.context, &self.resource, &[object], &metadata, columns)?;
                 write_event(out, event.name(), &table, encoding)?;
             }
             (_, Encoding::Protobuf) => {
-                let (shape, api_version, kind) = protobuf_kind(self.resource, form);
+                let (shape, api_version, kind) = protobuf_kind(&self.resource, form);
                 let forms = &self.context.server.cache.forms;
-                let message = forms.message(self.resource, entry, shape)?;
+                let message = forms.message(&self.resource, entry, shape)?;
                 let version = revision.to_string();
                 message.write_event(out, event.name(), (&api_version, kind), &version);
             }
@@ -363,7 +365,7 @@ impl WatchStream {
                 out.extend_from_slice(b"\",\"object\":");
                 match form {
                     Form::Object => entry.write(out, revision),
-                    _ => write_partial(self.resource, entry, out, revision)?,
+                    _ => write_partial(&self.resource, entry, out, revision)?,
                 }
                 out.extend_from_slice(b"}\n");
             }
@@ -373,8 +375,8 @@ impl WatchStream {
 
     fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
         self.untold += 1;
-        let mut whole = empty_object(self.resource);
-        whole.set(&["kind"], self.resource.kind);
+        let mut whole = empty_object(&self.resource);
+        whole.set(&["kind"], &*self.resource.kind);
         whole.set(&["apiVersion"], self.resource.api_version());
         whole.set(&["metadata", "resourceVersion"], revision.to_string());
         if end_of_initial {
@@ -386,7 +388,7 @@ impl WatchStream {
             Form::PartialObjectMetadata | Form::PartialObjectMetadataList => {
                 let mut partial = partial(&whole);
                 if let Some(metadata) = partial.at_mut(&["metadata"]) {
-                    api::strategy::of(self.resource).row_metadata(metadata);
+                    self.resource.strategy().row_metadata(metadata);
                 }
                 partial
             }
@@ -394,7 +396,7 @@ impl WatchStream {
                 let metadata = api::document!({"resourceVersion": revision.to_string()});
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
                 let rows = [whole];
-                match table(&self.context, self.resource, &rows, &metadata, columns) {
+                match table(&self.context, &self.resource, &rows, &metadata, columns) {
                     Ok(table) => table,
                     Err(_) => return,
                 }
@@ -402,14 +404,14 @@ impl WatchStream {
         };
         let encoding = self.context.output.encoding;
         if let Err(status) = write_event(out, "BOOKMARK", &object, encoding) {
-            tracing::error!(kind = self.resource.kind, %status, "a bookmark cannot be written");
+            tracing::error!(kind = &*self.resource.kind, %status, "a bookmark cannot be written");
             self.finished = true;
         }
     }
 }
 
 fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
-    let plain = !api::strategy::of(resource).hides_metadata();
+    let plain = !resource.strategy().hides_metadata();
     match (output.form, output.encoding) {
         (Form::Object, Encoding::Json) => Some(Frame::Json),
         (Form::Object, Encoding::Protobuf) => Some(Frame::Protobuf),
@@ -426,17 +428,7 @@ fn empty_object(resource: &Resource) -> Value {
     if let Some(definition) = api::schema::table().definition(resource.definition) {
         api::schema::normalise(definition, &mut object);
     }
-    // Where upstream's own type counts without a pointer, there is a zero to be seen.
-    if matches!(resource.kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
-        object.set(&["spec", "replicas"], 0);
-    }
-    if resource.kind == "CertificateSigningRequest" {
-        object.set(&["spec", "request"], Value::Null);
-    }
-    if resource.kind == "DaemonSet" {
-        let counted = "deprecated.daemonset.template.generation";
-        object.set(&["metadata", "annotations", counted], "0");
-    }
+    resource.strategy().fill_empty(&mut object);
     object
 }
 

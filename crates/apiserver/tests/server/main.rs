@@ -12,6 +12,7 @@ mod dialled;
 mod fine_print;
 mod growth;
 mod harness;
+mod kinds;
 mod lifecycle;
 mod lists;
 mod namespaces;

@@ -1,5 +1,7 @@
 //! `application/vnd.kubernetes.protobuf`, as client-go speaks it, through the whole server.
 
+use std::sync::Arc;
+
 use api::Value;
 use api::protobuf;
 use environment::Environment;
@@ -246,10 +248,9 @@ fn objects() -> Vec<(String, Value)> {
 }
 
 /// The kinds that are stored; other versions of them are in `versions.rs`.
-fn stored_kinds() -> impl Iterator<Item = &'static api::Resource> {
-    api::catalogue::resources().iter().filter(|resource| {
-        resource.has_verb("get") && api::conversion::is_stored_as_itself(resource)
-    })
+fn stored_kinds() -> impl Iterator<Item = &'static Arc<api::Resource>> {
+    let kinds = api::catalogue::built_in().resources().iter();
+    kinds.filter(|resource| resource.has_verb("get") && resource.is_stored_as_itself())
 }
 
 /// The richest of the samples that are also compared with the real kube-apiserver.

@@ -50,7 +50,7 @@ async fn set_up() -> (Arc<dyn Store>, Cluster, Client) {
 }
 
 fn root(resource: &Resource) -> String {
-    match resource.group {
+    match &*resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
     }
@@ -81,11 +81,11 @@ async fn cluster_scoped_objects_have_no_path_below_a_namespace() {
     let admin = cluster.admin();
     let before = store.revision().await.unwrap();
     let mut asked = 0;
-    for resource in catalogue::resources() {
+    for resource in catalogue::built_in().resources() {
         if resource.namespaced {
             continue;
         }
-        let (root, plural) = (root(resource), resource.plural);
+        let (root, plural) = (root(resource), &*resource.plural);
         for rest in below(resource) {
             for prefix in ["", "/watch"] {
                 let path = format!("{root}{prefix}/namespaces/mine/{plural}{rest}");
@@ -111,8 +111,8 @@ async fn cluster_scoped_objects_have_no_path_below_a_namespace() {
 async fn rights_in_one_namespace_reach_nothing_outside_it() {
     let (store, _cluster, jane) = set_up().await;
     let before = store.revision().await.unwrap();
-    for resource in catalogue::resources() {
-        let (root, plural) = (root(resource), resource.plural);
+    for resource in catalogue::built_in().resources() {
+        let (root, plural) = (root(resource), &*resource.plural);
         let places: &[&str] = match (resource.namespaced, plural) {
             (true, _) => &[
                 "",

@@ -1,7 +1,8 @@
-//! Decides what becomes of an observed Event: a new one, a higher count on an old one, or nothing.
+//! Decides whether an observed Event is created, increases the count of an existing one, or is
+//! dropped.
 //!
-//! Pure. Three steps with upstream's numbers: a token bucket per object against floods, combining
-//! of ten different messages for one reason within ten minutes, counting of equal ones.
+//! Without I/O. Three steps with upstream's numbers: a token bucket per object against floods,
+//! combining ten different messages with one reason within ten minutes, and counting equal ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ const SPAM_REFILL_MICROS: f64 = 300e6;
 const SIMILAR: usize = 10;
 const SIMILAR_WITHIN_MICROS: i64 = 600_000_000;
 
-/// An Event to be written: created, or patched onto the one that carries its name already.
+/// An Event to write: to create, or to patch onto the existing one of its name.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) event: Event,
@@ -131,7 +132,7 @@ fn text(field: &Option<String>) -> &str {
     field.as_deref().unwrap_or_default()
 }
 
-/// A map that forgets what was not used for longest when it is full.
+/// A map that drops its least recently used key when it is full.
 struct Recent<V> {
     entries: BTreeMap<Arc<str>, (u64, V)>,
     by_use: BTreeMap<u64, Arc<str>>,
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_events_are_counted_on_the_first() {
+    fn equal_events_increase_the_count_of_the_first() {
         let mut correlator = Correlator::new();
         for expected in 1..=3 {
             let name = format!("name-{expected}");
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenth_different_message_begins_a_combined_event() {
+    fn the_tenth_different_message_creates_a_combined_event() {
         let mut correlator = Correlator::new();
         for number in 1..=12 {
             let message = format!("message {number:02}");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_about_one_object_are_cut_and_recover() {
+    fn floods_of_events_about_one_object_are_rate_limited() {
         let mut correlator = Correlator::new();
         let mut written = 0;
         for number in 0..100 {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn the_memory_of_the_correlator_is_bounded() {
         let mut recent = Recent::new();
         for number in 0..ENTRIES + 100 {
             recent.get_or_insert(&number.to_string(), || ());

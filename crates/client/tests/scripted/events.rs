@@ -33,7 +33,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeats_become_a_count() {
+async fn repeated_events_increase_a_count() {
     let script = Script::new(vec![
         accepted(),
         accepted(),
@@ -69,7 +69,7 @@ async fn repeats_become_a_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_wide_objects_and_an_absent_server() {
+async fn events_about_cluster_scoped_objects_are_in_the_default_namespace() {
     let script = Script::new(vec![
         Reply::Unreachable,
         status(503, "ServiceUnavailable"),
@@ -88,7 +88,7 @@ async fn cluster_wide_objects_and_an_absent_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_caller_never_waits() {
+async fn recording_an_event_never_blocks() {
     let script = Script::new(vec![]);
     let environment = Environment::simulated(1, 0);
     let recorder = Recorder::new(script.client(), environment, "kubelet", None);
@@ -111,7 +111,7 @@ fn span(name: &str) -> Span {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_are_batched_repeated_and_flushed() {
+async fn spans_are_sent_in_batches_retried_and_flushed_at_shutdown() {
     let ok = || Reply::Json(200, "{}".to_owned());
     let script = Script::new(vec![Reply::Unreachable, ok(), ok()]);
     let shutdown = CancellationToken::new();

@@ -154,7 +154,7 @@ async fn resumes_after_the_last_event_or_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_cut_in_the_middle_is_read_again_and_chunks_may_fall_anywhere() {
+async fn a_truncated_watch_event_is_received_again() {
     let whole = event("ADDED", &object("a", 6, "1")) + &event("ADDED", &object("b", 7, "1"));
     let (first, rest) = whole.split_at(20);
     let (second, third) = rest.split_at(whole.len() - 40);
@@ -178,7 +178,7 @@ async fn an_event_cut_in_the_middle_is_read_again_and_chunks_may_fall_anywhere()
 }
 
 #[tokio::test(start_paused = true)]
-async fn relists_when_the_version_is_gone() {
+async fn relists_when_the_resource_version_has_expired() {
     let script = Script::new(vec![
         list(
             5,
@@ -220,7 +220,7 @@ async fn relists_when_the_version_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_that_expire_are_replaced_by_one_whole_list() {
+async fn expired_pages_are_replaced_by_one_full_list() {
     let script = Script::new(vec![
         list(5, "token", &[object("a", 1, "1")]),
         Reply::Json(410, status(410, "Expired")),
@@ -234,7 +234,7 @@ async fn pages_that_expire_are_replaced_by_one_whole_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_list_is_repeated_ever_more_slowly() {
+async fn a_failing_list_is_retried_with_backoff() {
     let mut replies: Vec<Reply> = (0..6).map(|_| Reply::Unreachable).collect();
     replies.push(Reply::Json(200, "not json".to_owned()));
     replies.push(list(5, "", &[]));
@@ -247,7 +247,7 @@ async fn a_failing_list_is_repeated_ever_more_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_dead_connection_is_given_up() {
+async fn a_dead_connection_is_abandoned_after_the_timeout() {
     let script = Script::new(vec![
         list(5, "", &[]),
         Reply::Watch(vec![], End::Open),
@@ -259,7 +259,7 @@ async fn a_silent_dead_connection_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_skipped() {
+async fn an_object_that_cannot_be_decoded_is_skipped() {
     let bad = r#"{"metadata":{"name":"bad","resourceVersion":"7"},"data":17}"#;
     let script = Script::new(vec![
         list(5, "", &[bad.to_owned(), object("a", 1, "1")]),
@@ -313,7 +313,7 @@ async fn a_slow_subscriber_gets_the_newest_state_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_are_shared_per_scope_and_projections_work() {
+async fn informers_of_the_same_kind_and_scope_share_a_reflector() {
     #[derive(Clone, serde::Deserialize)]
     struct NameOnly {
         metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,

@@ -2,6 +2,7 @@
 //! the cluster's authority, and removes old ones.
 
 mod own;
+mod plan;
 mod request;
 mod signing;
 
@@ -28,10 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
+use plan::{has_condition, is_of_a_node, is_settled, seconds_left};
 use signing::Signer;
 
-const SETTLED_SECONDS: i64 = 3600;
-const PENDING_SECONDS: i64 = 24 * 3600;
+pub use signing::Error as SigningError;
+
 /// How soon a node's request that was not approved is looked at again.
 const UNDECIDED_SECONDS: i64 = 10;
 
@@ -86,7 +88,7 @@ impl Controller {
                 true => self.sign(&api, &csr, name).await?,
             }
         }
-        // What is known of the node that asks may come later than its request.
+        // The Node may come into our cache later than its request.
         let again = match is_of_a_node(&csr) && !is_settled(&csr) {
             true => left.min(UNDECIDED_SECONDS),
             false => left,
@@ -233,7 +235,8 @@ impl Controller {
         }
         let usages = csr.spec.usages.clone().unwrap_or_default();
         let mut updated = csr.clone();
-        // One that was stored before it was refused fails here: its status tells why.
+        // A request that was stored before such requests were rejected fails here; its status says
+        // why.
         let checked = Request::parse(&csr.spec.request.0)
             .map_err(|error| error.to_string())
             .and_then(|parsed| {
@@ -247,7 +250,7 @@ impl Controller {
                 let environment = &self.config.environment;
                 let pem = signer
                     .sign(&parsed, &usages, csr.spec.expiration_seconds, environment)
-                    .map_err(|error| Error::Object(format!("error auto signing csr: {error}")))?;
+                    .map_err(Error::Sign)?;
                 updated.status.get_or_insert_default().certificate =
                     Some(ByteString(pem.into_bytes()));
             }
@@ -275,83 +278,5 @@ impl Controller {
             last_update_time: Some(now.clone()),
             last_transition_time: Some(now),
         });
-    }
-}
-
-fn is_of_a_node(csr: &CertificateSigningRequest) -> bool {
-    let user = csr.spec.username.as_deref().unwrap_or_default();
-    user.starts_with("system:node:")
-}
-
-fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
-    let status = csr.status.as_ref();
-    status
-        .and_then(|status| status.conditions.as_ref())
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == kind && condition.status == "True")
-}
-
-fn is_issued(csr: &CertificateSigningRequest) -> bool {
-    let certificate = csr
-        .status
-        .as_ref()
-        .and_then(|status| status.certificate.as_ref());
-    certificate.is_some_and(|certificate| !certificate.0.is_empty())
-}
-
-/// Signed, denied or failed: nothing more will happen to it.
-fn is_settled(csr: &CertificateSigningRequest) -> bool {
-    is_issued(csr) || has_condition(csr, "Denied") || has_condition(csr, "Failed")
-}
-
-/// How long a request is kept: an hour after it was settled, a day if nobody looked at it.
-fn seconds_left(csr: &CertificateSigningRequest, now: i64) -> i64 {
-    let conditions = csr
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    let settled = conditions
-        .iter()
-        .filter(|condition| condition.type_ != "Approved" || is_issued(csr))
-        .filter_map(|condition| condition.last_update_time.as_ref())
-        .map(|time| time.0.as_second())
-        .min();
-    let created = csr.metadata.creation_timestamp.as_ref();
-    let created = created.map_or(now, |time| time.0.as_second());
-    match (settled, conditions.is_empty()) {
-        (Some(since), _) => since + SETTLED_SECONDS - now,
-        (None, true) => created + PENDING_SECONDS - now,
-        // Approved and waiting for a signer that is not us.
-        (None, false) => SETTLED_SECONDS,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn csr(status: serde_json::Value) -> CertificateSigningRequest {
-        serde_json::from_value(serde_json::json!({
-            "metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"request": "", "signerName": "x"}, "status": status,
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn old_requests_go() {
-        let at = "1970-01-01T01:00:00Z";
-        let condition = |kind: &str| serde_json::json!([{"type": kind, "status": "True", "lastUpdateTime": at}]);
-        assert_eq!(seconds_left(&csr(serde_json::json!({})), 0), 24 * 3600);
-        let denied = csr(serde_json::json!({"conditions": condition("Denied")}));
-        assert_eq!(seconds_left(&denied, 3600), 3600);
-        let approved = csr(serde_json::json!({"conditions": condition("Approved")}));
-        assert_eq!(seconds_left(&approved, 100_000), 3600);
-        let issued = csr(serde_json::json!({
-            "conditions": condition("Approved"), "certificate": "YQ=="}));
-        assert_eq!(seconds_left(&issued, 7200), 0);
-        assert!(is_settled(&issued) && is_settled(&denied) && !is_settled(&approved));
     }
 }

@@ -20,11 +20,11 @@ pub struct Asked<'a> {
     pub request: &'a Request,
 }
 
-/// What is known of addresses.
+/// The addresses that are known.
 pub struct Addresses {
     /// Those of the Node that asks.
     pub own: Vec<IpAddr>,
-    /// Those of other Nodes and of API servers: nobody else may serve there.
+    /// Those of other Nodes and of API servers, for which the node gets no certificate.
     pub others: Vec<IpAddr>,
 }
 
@@ -65,7 +65,7 @@ fn is_part_of(request: &Request, node: &str) -> bool {
     (is_proxy || is_local_path) && request.alternative_names.is_none()
 }
 
-/// Whether every name is the node's and every address its own and nobody else's.
+/// Whether every name is the node's, and every address is its own and of no other node.
 fn may_serve_as(request: &Request, node: &str, addresses: &Addresses) -> bool {
     let Some(bytes) = &request.alternative_names else {
         return false;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_certificates_for_its_own_parts_and_for_nobody_else() {
+    fn a_node_gets_certificates_for_its_own_names_and_addresses_only() {
         let check = |user: &str, groups: &[&str]| {
             let request = request(user, groups, &[]);
             is_approved(

@@ -1,4 +1,4 @@
-//! What a certificate request asks for, and whether its signer may give it. Pure.
+//! Whether the signer that a certificate request names may sign it. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ pub const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
 /// Whether the signer's rules allow it; the message is what the request's status will say.
 pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), String> {
-    // They would be taken over as they are, though nobody has looked at them.
+    // They would be copied into the certificate although nothing has checked them.
     if request.other_names > 0 {
         return Err("only DNS, Email, IP and URI subjectAltNames are allowed".to_string());
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_have_rules() {
+    fn requests_are_checked_by_the_rules_of_their_signer() {
         let client = usages(&["digital signature", "client auth"]);
         let server = usages(&["digital signature", "server auth"]);
         let failure = |request: &Request, signer: &str, usages: &[String]| {

@@ -20,7 +20,7 @@ use crate::lookup::Controlled;
 use crate::owned_pods::of_uid;
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use plan::Observed;
 
 const CONTROLLER: &str = "cronjob-controller";
@@ -156,7 +156,7 @@ impl Controller {
             }
             Err(error) if retry::is_not_found(&error) => Ok(true),
             Err(error) => {
-                let message = format!("Deleted job: {}", meta::message(&error));
+                let message = format!("Deleted job: {}", client::retry::sentence(&error));
                 self.events.warning(cron, "FailedDelete", message);
                 Err(error.into())
             }
@@ -180,7 +180,7 @@ impl Controller {
                 Ok(existing.filter(|job| semantics::owner::is_controlled_by(&job.metadata, uid)))
             }
             Err(error) => {
-                let message = format!("Error creating job: {}", meta::message(&error));
+                let message = format!("Error creating job: {}", client::retry::sentence(&error));
                 self.events.warning(cron, "FailedCreate", message);
                 Err(error.into())
             }

@@ -65,7 +65,7 @@ impl Plan {
             if listed {
                 let condition = if succeeded { "Complete" } else { "Failed" };
                 let message = format!("Saw completed job: {name}, condition: {condition}");
-                self.tell("SawCompletedJob", message);
+                self.record_event("SawCompletedJob", message);
                 drop_active(&mut self.status, job.metadata.uid.as_deref());
             }
             let last = self.status.last_successful_time.as_ref();
@@ -82,7 +82,7 @@ impl Plan {
                 .next()
                 .map(|one| one.name.clone().unwrap_or_default())
             {
-                self.tell("MissingJob", format!("Active job went missing: {name}"));
+                self.record_event("MissingJob", format!("Active job went missing: {name}"));
                 drop_active(&mut self.status, Some(uid));
             }
         }
@@ -166,7 +166,7 @@ impl Plan {
             Some("Forbid") if !active.is_empty() => {
                 let message = "Not starting job because prior execution is running and \
                                concurrency policy is Forbid";
-                return self.tell("JobAlreadyActive", message.to_owned());
+                return self.record_event("JobAlreadyActive", message.to_owned());
             }
             Some("Replace") => {
                 let replaced = observed.jobs.iter();
@@ -178,7 +178,7 @@ impl Plan {
         self.create = Some((Box::new(new_job(cron, name, due)), due));
     }
 
-    fn tell(&mut self, reason: &'static str, message: String) {
+    fn record_event(&mut self, reason: &'static str, message: String) {
         self.events.push((Severity::Normal, reason, message));
     }
 
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_jobs_leave_the_list_and_old_ones_go() {
+    fn ended_jobs_leave_the_list_and_old_ones_are_deleted() {
         let jobs = [
             job("one", Some("Complete"), 10),
             job("two", Some("Complete"), 20),

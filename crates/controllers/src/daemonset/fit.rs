@@ -9,7 +9,7 @@ use semantics::{
     toleration::any_tolerates,
 };
 
-/// What a node means to a DaemonSet.
+/// Whether the pods of a DaemonSet belong on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// A pod should run there.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_keep_pods_off_or_let_them_stay() {
+    fn taints_keep_new_pods_off_a_node_or_evict_running_ones() {
         let none = serde_json::json!({});
         for (taints, tolerations, expected) in [
             (serde_json::json!([]), serde_json::json!([]), Fit::Run),

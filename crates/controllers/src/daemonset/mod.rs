@@ -117,7 +117,8 @@ impl Controller {
         let snapshot = history::Snapshot::of(&spec.template);
         let step = history::step(&revisions, &snapshot);
         let current =
-            history::take(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions).await?;
+            history::ensure_revision(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions)
+                .await?;
         let hash = meta::label(&current.metadata, HASH_LABEL).unwrap_or_default();
         let nodes = self.nodes_of(&set, &pods);
         let now = self.config.environment.now();

@@ -14,7 +14,7 @@ use super::{HASH_LABEL, TEMPLATE_GENERATION, TEMPLATE_GENERATION_LABEL};
 use crate::int_or_percent::{Rounding, resolve};
 use crate::meta;
 
-/// What the controller sees of one set.
+/// One DaemonSet as the controller sees it.
 pub struct Observed<'a> {
     pub set: &'a DaemonSet,
     pub nodes: &'a [Arc<Node>],
@@ -77,7 +77,7 @@ impl<'a> Observed<'a> {
             .collect()
     }
 
-    /// By target node; ended pods on their way out are nobody's any more.
+    /// By target node; without ended pods that are being deleted.
     fn by_node(&self) -> BTreeMap<&'a str, Vec<&'a Arc<Pod>>> {
         let mut by_node: BTreeMap<&str, Vec<&Arc<Pod>>> = BTreeMap::new();
         for pod in self.pods {
@@ -243,7 +243,7 @@ fn replace_in_place(observed: &Observed<'_>, limit: usize) -> Vec<Arc<Pod>> {
             _ => unavailable += 1,
         }
     }
-    // What serves nobody may go at once.
+    // Pods that are not available may be deleted at once.
     broken.extend(
         candidates
             .into_iter()

@@ -1,4 +1,4 @@
-//! What a Deployment writes on its ReplicaSets: its own annotations, the revision, the former
+//! The annotations that a Deployment writes on its ReplicaSets: its own, the revision, the former
 //! revisions, and the sizes by which a later scaling keeps proportions. Pure.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub fn revision(set: &ReplicaSet) -> i64 {
     number(set, REVISION).unwrap_or(0)
 }
 
-/// What the wanted number was when the set was last scaled.
+/// The wanted number of pods when the set was last scaled.
 pub fn desired(set: &ReplicaSet) -> Option<i32> {
     number(set, DESIRED)
 }
@@ -55,8 +55,8 @@ pub fn sizes(deployment: &Deployment) -> BTreeMap<String, String> {
     .into()
 }
 
-/// What must be written on the set of the current template; nothing when it is up to date. A set
-/// that becomes current again gets the newest revision and remembers the one it had.
+/// The annotations to be written on the set of the current template; none when it is up to date. A
+/// set that becomes current again gets the newest revision and remembers the one it had.
 pub fn missing_on(
     deployment: &Deployment,
     set: &ReplicaSet,

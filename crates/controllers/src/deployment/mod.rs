@@ -263,7 +263,7 @@ impl Controller {
                 self.note_collision(key, deployment, &name).await
             }
             Err(error) => {
-                let cause = meta::message(&error);
+                let cause = client::retry::sentence(&error);
                 let message = format!("Failed to create new replica set {name:?}: {cause}");
                 self.events
                     .warning(deployment, "ReplicaSetCreateError", &message);

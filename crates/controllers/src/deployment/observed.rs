@@ -1,4 +1,5 @@
-//! A Deployment with its ReplicaSets as the controller sees them, and the actions it can take. Pure.
+//! A Deployment with its ReplicaSets as the controller sees them, and the actions it can take.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use super::template;
 use crate::meta;
 
-/// What the controller sees.
+/// One Deployment as the controller sees it.
 pub struct Observed<'a> {
     pub deployment: &'a Deployment,
     /// The sets this Deployment controls.

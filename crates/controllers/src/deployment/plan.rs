@@ -120,7 +120,7 @@ fn roll(limits: &Limits, new: &ReplicaSet, old: &[&Arc<ReplicaSet>]) -> Vec<Acti
     }
     let mut targets: Vec<(&Arc<ReplicaSet>, i32)> =
         old.iter().map(|set| (*set, replicas(set))).collect();
-    // Pods that are not available serve nobody: they go first.
+    // Pods that are not available are deleted first.
     for (set, target) in &mut targets {
         let unhealthy = (*target - available(set)).clamp(0, removable);
         *target -= unhealthy;

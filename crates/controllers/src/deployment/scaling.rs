@@ -67,7 +67,7 @@ pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
         added += share;
         sizes.push(replicas(set) + share);
     }
-    // What rounding left over goes to the biggest.
+    // The remainder of rounding goes to the biggest.
     sizes[0] = (sizes[0] + to_add - added).max(0);
     active
         .iter()

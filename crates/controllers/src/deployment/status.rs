@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_cannot_be_made_is_told() {
+    fn a_failed_creation_of_a_set_is_reported_in_the_status() {
         let deployment = deployment(progressing("ReplicaSetUpdated", ""));
         let status = of_failed_creation(&deployment, "no", Timestamp::UNIX_EPOCH);
         let condition = condition(&status, "Progressing").unwrap();

@@ -112,7 +112,8 @@ impl Controller {
                     let reason = "CalculateExpectedPodCountFailed";
                     self.events.warning(&*budget, reason, message);
                     let now = self.config.environment.now();
-                    let status = plan::failure(&budget, &error.to_string(), now);
+                    let status =
+                        plan::failure(&budget, &environment::chain(&error).to_string(), now);
                     self.write_status(&budget, status).await?;
                     return Ok(Outcome::Done);
                 }

@@ -16,7 +16,7 @@ use crate::int_or_percent::{Rounding, resolve};
 pub const DELETION_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 const CONDITION: &str = "DisruptionAllowed";
 
-/// What a budget is about.
+/// A budget with the pods it selects.
 pub struct Observed<'a> {
     pub budget: &'a PodDisruptionBudget,
     pub pods: &'a [Arc<Pod>],
@@ -92,7 +92,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     }
 }
 
-/// Nothing may be disrupted while we cannot tell.
+/// No disruption is allowed while the number of pods is not known.
 pub fn failure(
     budget: &PodDisruptionBudget,
     message: &str,

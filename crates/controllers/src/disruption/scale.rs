@@ -64,7 +64,8 @@ impl Scales {
         Ok((by_controller.values().sum(), unmanaged))
     }
 
-    /// The UID and wanted number of what is behind a controller: a Deployment stands for its sets.
+    /// The UID and the wanted number of pods of a controller; of a ReplicaSet, those of its
+    /// Deployment.
     async fn of_controller(
         &self,
         namespace: &str,
@@ -135,9 +136,7 @@ impl Scales {
             "{prefix}/{}/namespaces/{namespace}/{}/{}/scale",
             controller.api_version, resource.plural, controller.name
         );
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| Error::Object(error.to_string()))?;
+        let request = http::Request::get(path).body(Vec::new())?;
         let scale: Scale = match self.client.request(request).await {
             Ok(scale) => scale,
             Err(error) if client::retry::is_not_found(&error) => {

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_and_unready_pods_are_told_apart_and_ports_make_subsets() {
+    fn ready_and_unready_pods_are_distinguished_and_ports_make_subsets() {
         let pods = [
             pod("a", "10.0.0.2", true, 8080),
             pod("b", "10.0.0.1", false, 8080),

@@ -183,7 +183,7 @@ fn labelled(metadata: &ObjectMeta, template: &ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// What makes an endpoint the same one: its addresses and what it stands for.
+/// The identity of an endpoint: its addresses and its target.
 fn identity(endpoint: &Endpoint) -> String {
     let target = endpoint.target_ref.as_ref();
     let uid = target.and_then(|target| target.uid.as_deref());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_slice_is_reused_or_goes() {
+    fn an_emptied_slice_is_reused_or_deleted() {
         let template = ObjectMeta::default();
         let old = stored(pack(&template, group(0..1), &[]));
         let mut other = group(5..6);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_an_empty_slice_that_stays() {
+    fn an_empty_slice_stays_when_there_are_no_endpoints() {
         let template = ObjectMeta::default();
         let old = stored(pack(&template, group(0..0), &[]));
         assert_eq!(old.len(), 1);

@@ -63,7 +63,7 @@ pub fn plan(
             .and_then(|spec| spec.ip_families.as_ref())
             .is_none_or(|families| families.contains(&family));
         if !somebody && declared {
-            // An empty slice tells consumers that the Service is known and has nobody.
+            // An empty slice shows consumers that the Service is known and has no endpoints.
             let group = Group {
                 address_type: family.clone(),
                 ..Group::default()
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_node_that_is_gone_serves_nobody() {
+    fn a_pod_of_a_deleted_node_is_no_endpoint() {
         let pods = [pod("a", "10.244.0.3", true)];
         let addresses = |service: &Service| {
             let actions = plan(service, &pods, &[], |_| None);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_empty_slice() {
+    fn a_service_without_endpoints_has_an_empty_slice() {
         let actions = plan(&service(), &[pod("a", "", true)], &[], no_zone);
         let [Action::Create(slice)] = actions.as_slice() else {
             panic!("{actions:?}");

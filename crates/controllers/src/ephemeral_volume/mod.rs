@@ -14,7 +14,7 @@ use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, owner_key};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use plan::{claim, ephemeral, is_owned};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -79,7 +79,7 @@ impl Controller {
                 // Ours or somebody else's: the cache will say.
                 Err(error) if retry::is_already_exists(&error) => return Err(error.into()),
                 Err(error) => {
-                    let cause = format!("create PVC {name}: {}", meta::message(&error));
+                    let cause = format!("create PVC {name}: {}", client::retry::sentence(&error));
                     return Err(self.fails(&pod, volume, &cause));
                 }
             }

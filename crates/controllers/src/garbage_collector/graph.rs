@@ -1,131 +1,25 @@
-//! Who owns whom, by UID, and what follows from it. Pure.
+//! The graph of owners and dependents by UID, and what follows from it for each object. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use environment::work;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-pub const FOREGROUND: &str = "foregroundDeletion";
-pub const ORPHAN: &str = "orphan";
+use super::node::{Node, ORPHAN};
+use super::plan::Standing;
 
-/// What the collector knows of one object.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Node {
-    pub uid: String,
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-    pub owners: Vec<OwnerReference>,
-    pub finalizers: Vec<String>,
-    pub deleting: bool,
-}
-
-impl Node {
-    fn has(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|name| name == finalizer)
-    }
-
-    /// Its deletion waits for its dependents.
-    pub fn waits_for_dependents(&self) -> bool {
-        self.deleting && self.has(FOREGROUND)
-    }
-
-    /// Whether `reference`, found in an object of `namespace`, means this object: the UID alone is
-    /// not enough, an owner must be cluster-wide or in the same namespace.
-    fn is_meant_by(&self, reference: &OwnerReference, namespace: &str) -> bool {
-        self.uid == reference.uid
-            && self.name == reference.name
-            && self.kind == reference.kind
-            && group_of(&self.api_version) == group_of(&reference.api_version)
-            && (self.namespace.is_empty() || self.namespace == namespace)
-    }
-}
-
-fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
-/// What to do with an object, as far as the graph can tell.
+/// What to do with an object, as far as the graph knows.
 #[derive(Debug, PartialEq)]
-pub enum Verdict {
+pub enum NextStep {
     Keep,
-    /// Some owner is unknown or on its way out: look closer (see [`decide`]).
+    /// Some owner is unknown or being deleted: ask the API (see [`decide`](super::plan::decide)).
     Examine,
-    /// Nothing blocks its deletion any more.
+    /// Nothing blocks its deletion any more: remove the finalizer.
     Release,
-    /// Its dependents are to stay: cut them loose first.
+    /// Its dependents are to be orphaned: remove their references to it first.
     Orphan {
         dependents: Vec<Node>,
     },
-}
-
-/// What is known about an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It exists and stays.
-    Solid,
-    /// It is being deleted and waits for its dependents.
-    Waiting,
-    /// It does not exist.
-    Gone,
-}
-
-/// What to do with an object whose owners have been looked at.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    Keep,
-    /// Others still own it: only these references are stale.
-    DropReferences(Vec<String>),
-    Delete {
-        propagation: Propagation,
-        /// It is part of a circle: let its owners go on without waiting for it.
-        unblock_owners: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
-
-/// The rule for an object with owners of these standings. `dependents` are its own.
-pub fn decide(finalizers: &[String], owners: &[(String, Standing)], dependents: &[Node]) -> Action {
-    let with = |standing| {
-        owners
-            .iter()
-            .filter(move |(_, found)| *found == standing)
-            .map(|(uid, _)| uid.clone())
-    };
-    if owners.is_empty() {
-        return Action::Keep;
-    }
-    if with(Standing::Solid).next().is_some() {
-        let stale: Vec<String> = with(Standing::Gone)
-            .chain(with(Standing::Waiting))
-            .collect();
-        return match stale.is_empty() {
-            true => Action::Keep,
-            false => Action::DropReferences(stale),
-        };
-    }
-    if with(Standing::Waiting).next().is_some() && !dependents.is_empty() {
-        return Action::Delete {
-            propagation: Propagation::Foreground,
-            unblock_owners: dependents.iter().any(Node::waits_for_dependents),
-        };
-    }
-    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
-    Action::Delete {
-        propagation: match () {
-            () if has(ORPHAN) => Propagation::Orphan,
-            () if has(FOREGROUND) => Propagation::Foreground,
-            () => Propagation::Background,
-        },
-        unblock_owners: false,
-    }
 }
 
 #[derive(Default)]
@@ -156,7 +50,7 @@ impl Graph {
                 .insert(uid.clone());
         }
         let mut touched: Vec<String> = Vec::new();
-        // A leaf that nobody owns and nothing waits for needs no look: most objects are that.
+        // An object without owners and dependents needs no look: most objects are that.
         if !node.owners.is_empty() || node.deleting {
             touched.push(uid.clone());
         }
@@ -199,12 +93,12 @@ impl Graph {
         touched
     }
 
-    pub fn judge(&self, uid: &str) -> Verdict {
+    pub fn next_step(&self, uid: &str) -> NextStep {
         let Some(node) = self.nodes.get(uid) else {
-            return Verdict::Keep;
+            return NextStep::Keep;
         };
         if node.deleting && node.has(ORPHAN) {
-            return Verdict::Orphan {
+            return NextStep::Orphan {
                 dependents: self.dependents(uid),
             };
         }
@@ -222,24 +116,24 @@ impl Graph {
                     .any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
             });
             return match blocked {
-                true => Verdict::Keep,
-                false => Verdict::Release,
+                true => NextStep::Keep,
+                false => NextStep::Release,
             };
         }
         if node.deleting || node.owners.is_empty() {
-            return Verdict::Keep;
+            return NextStep::Keep;
         }
         let settled = node
             .owners
             .iter()
             .all(|owner| self.standing(owner, &node.namespace) == Some(Standing::Solid));
         match settled {
-            true => Verdict::Keep,
-            false => Verdict::Examine,
+            true => NextStep::Keep,
+            false => NextStep::Examine,
         }
     }
 
-    /// What the graph knows about an owner; none if only the API can tell.
+    /// The standing of an owner; `None` if only the API knows.
     pub fn standing(&self, owner: &OwnerReference, namespace: &str) -> Option<Standing> {
         let known = self.nodes.get(&owner.uid)?;
         if !known.is_meant_by(owner, namespace) {
@@ -296,37 +190,10 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::FOREGROUND;
+    use super::super::node::fixtures::node;
+    use super::super::plan::{Action, Propagation, decide};
     use super::*;
-
-    fn node(uid: &str, owners: &[&str], finalizers: &[&str], deleting: bool) -> Node {
-        Node {
-            uid: uid.into(),
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-            namespace: "default".into(),
-            name: uid.into(),
-            owners: owners
-                .iter()
-                .map(|owner| OwnerReference {
-                    api_version: "v1".into(),
-                    kind: "Pod".into(),
-                    uid: owner.to_string(),
-                    name: owner.to_string(),
-                    block_owner_deletion: Some(true),
-                    ..OwnerReference::default()
-                })
-                .collect(),
-            finalizers: finalizers.iter().map(|name| name.to_string()).collect(),
-            deleting,
-        }
-    }
-
-    fn owners(standings: &[Standing]) -> Vec<(String, Standing)> {
-        let numbered = standings.iter().enumerate();
-        numbered
-            .map(|(index, standing)| (index.to_string(), *standing))
-            .collect()
-    }
 
     #[test]
     fn a_dependent_is_examined_when_an_owner_is_gone() {
@@ -334,75 +201,43 @@ mod tests {
         graph.put(node("a", &[], &[], false));
         graph.put(node("b", &[], &[], false));
         assert_eq!(graph.put(node("pod", &["a", "b"], &[], false)), ["pod"]);
-        assert_eq!(graph.judge("pod"), Verdict::Keep);
+        assert_eq!(graph.next_step("pod"), NextStep::Keep);
         assert_eq!(graph.remove("a"), ["pod"]);
-        assert_eq!(graph.judge("pod"), Verdict::Examine);
+        assert_eq!(graph.next_step("pod"), NextStep::Examine);
     }
 
     #[test]
-    fn foreground_deletion_takes_dependents_first() {
+    fn foreground_deletion_deletes_dependents_first() {
         let mut graph = Graph::default();
         graph.put(node("set", &[], &[], false));
         graph.put(node("pod", &["set"], &[], false));
         let touched = graph.put(node("set", &[], &[FOREGROUND], true));
         assert_eq!(touched, ["set", "pod"]);
-        assert_eq!(graph.judge("set"), Verdict::Keep);
-        assert_eq!(graph.judge("pod"), Verdict::Examine);
+        assert_eq!(graph.next_step("set"), NextStep::Keep);
+        assert_eq!(graph.next_step("pod"), NextStep::Examine);
         assert_eq!(graph.remove("pod"), ["set"]);
-        assert_eq!(graph.judge("set"), Verdict::Release);
+        assert_eq!(graph.next_step("set"), NextStep::Release);
     }
 
     #[test]
-    fn orphaning_cuts_dependents_loose() {
+    fn orphaning_names_the_dependents() {
         let mut graph = Graph::default();
         graph.put(node("pod", &["set"], &[], false));
         graph.put(node("set", &[], &[ORPHAN], true));
-        let Verdict::Orphan { dependents } = graph.judge("set") else {
+        let NextStep::Orphan { dependents } = graph.next_step("set") else {
             panic!("not orphaned");
         };
         assert_eq!(dependents[0].uid, "pod");
     }
 
+    /// Each waits for the next and the last for the first: one must not wait.
     #[test]
-    fn owners_decide() {
-        use Standing::{Gone, Solid, Waiting};
-        let delete = |propagation| Action::Delete {
-            propagation,
-            unblock_owners: false,
-        };
-        let leaf = |standings: &[Standing]| decide(&[], &owners(standings), &[]);
-        assert_eq!(leaf(&[]), Action::Keep);
-        assert_eq!(leaf(&[Solid]), Action::Keep);
-        assert_eq!(
-            leaf(&[Solid, Gone, Waiting]),
-            Action::DropReferences(vec!["1".into(), "2".into()])
-        );
-        assert_eq!(leaf(&[Gone]), delete(Propagation::Background));
-        assert_eq!(leaf(&[Waiting]), delete(Propagation::Background));
-        let finalizers = [ORPHAN.to_string()];
-        assert_eq!(
-            decide(&finalizers, &owners(&[Gone]), &[]),
-            delete(Propagation::Orphan)
-        );
-        let child = [node("child", &["x"], &[], false)];
-        assert_eq!(
-            decide(&[], &owners(&[Waiting]), &child),
-            delete(Propagation::Foreground)
-        );
-        assert_eq!(
-            decide(&[], &owners(&[Gone]), &child),
-            delete(Propagation::Background)
-        );
-    }
-
-    /// Each waits for the next, the last for the first: one must let go.
-    #[test]
-    fn a_circle_is_cut_where_the_waiting_meet() {
+    fn a_circle_of_waiting_owners_is_unblocked() {
         let mut graph = Graph::default();
         graph.put(node("1", &["3"], &[FOREGROUND], true));
         graph.put(node("2", &["1"], &[FOREGROUND], true));
         graph.put(node("3", &["2"], &[], false));
-        assert_eq!(graph.judge("3"), Verdict::Examine);
+        assert_eq!(graph.next_step("3"), NextStep::Examine);
         let third = graph.get("3").unwrap().clone();
         let standing = graph.standing(&third.owners[0], "default").unwrap();
         let action = decide(
@@ -428,7 +263,7 @@ mod tests {
         let child = node("child", &["owner"], &[], false);
         graph.put(child.clone());
         assert_eq!(graph.standing(&child.owners[0], "default"), None);
-        assert_eq!(graph.judge("child"), Verdict::Examine);
+        assert_eq!(graph.next_step("child"), NextStep::Examine);
         assert_eq!(graph.misplaced_owners("child"), child.owners);
     }
 }

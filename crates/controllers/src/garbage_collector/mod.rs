@@ -6,20 +6,24 @@
 
 mod graph;
 mod monitors;
+mod node;
+mod plan;
 
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::{Recorder, Severity};
 use client::{ObjectKey, WorkQueue, retry};
-use graph::{Action, Graph, Node, Propagation, Standing, Verdict};
+use graph::{Graph, NextStep};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use monitors::Monitors;
+use node::{FOREGROUND, Node, ORPHAN};
 use parking_lot::Mutex;
+use plan::{Action, Propagation, Standing};
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{Metadata, Served};
@@ -66,29 +70,29 @@ struct Collector {
 
 impl Collector {
     async fn reconcile(&self, uid: &str) -> Result<Outcome, Error> {
-        let (node, verdict) = {
+        let (node, step) = {
             let graph = self.graph.lock();
             match graph.get(uid) {
-                Some(node) => (node.clone(), graph.judge(uid)),
+                Some(node) => (node.clone(), graph.next_step(uid)),
                 None => return Ok(Outcome::Done),
             }
         };
-        if verdict == Verdict::Keep {
+        if step == NextStep::Keep {
             return Ok(Outcome::Done);
         }
         let Some(objects) = self.api_of(&node.api_version, &node.kind, &node.namespace) else {
             return Ok(Outcome::Done);
         };
-        match verdict {
-            Verdict::Keep => {}
-            Verdict::Examine => self.examine(&objects, &node).await?,
-            Verdict::Release => remove_finalizer(&objects, &node, graph::FOREGROUND).await?,
-            Verdict::Orphan { dependents } => {
+        match step {
+            NextStep::Keep => {}
+            NextStep::Examine => self.examine(&objects, &node).await?,
+            NextStep::Release => remove_finalizer(&objects, &node, FOREGROUND).await?,
+            NextStep::Orphan { dependents } => {
                 for dependent in dependents {
                     self.cut_references(&dependent, std::slice::from_ref(&node.uid))
                         .await?;
                 }
-                remove_finalizer(&objects, &node, graph::ORPHAN).await?;
+                remove_finalizer(&objects, &node, ORPHAN).await?;
             }
         }
         Ok(Outcome::Done)
@@ -109,14 +113,14 @@ impl Collector {
         let mut owners = Vec::with_capacity(references.len());
         for owner in &references {
             let Some(standing) = self.standing(owner, node).await? else {
-                // A kind nobody serves (yet), or one that cannot own this: it stays as it is.
+                // The kind is not served (yet), or cannot own this object: it stays as it is.
                 return Ok(());
             };
             owners.push((owner.uid.clone(), standing));
         }
         let dependents = self.graph.lock().dependents(&node.uid);
         let finalizers = latest.metadata.finalizers.clone().unwrap_or_default();
-        match graph::decide(&finalizers, &owners, &dependents) {
+        match plan::decide(&finalizers, &owners, &dependents) {
             Action::Keep => Ok(()),
             Action::DropReferences(stale) => self.cut_references(node, &stale).await,
             Action::Delete {
@@ -159,7 +163,7 @@ impl Collector {
                         .finalizers
                         .iter()
                         .flatten()
-                        .any(|finalizer| finalizer == graph::FOREGROUND);
+                        .any(|finalizer| finalizer == FOREGROUND);
                 match waits {
                     true => Standing::Waiting,
                     false => Standing::Solid,
@@ -256,7 +260,7 @@ async fn delete(
     }
 }
 
-/// Lets the owners of `node` go on without waiting for it; gives its new version.
+/// Makes the owners of `node` no longer wait for it; returns its new version.
 async fn unblock(
     objects: &Api<DynamicObject>,
     node: &Node,

@@ -27,11 +27,12 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::graph::{Graph, Node};
+use super::graph::Graph;
+use super::node::Node;
 use crate::Config;
 use crate::discovery::{self, Discovered, Served};
 
-/// What is served changes with CRDs, which we are told of, and with aggregated servers, which we
+/// The served kinds change with CRDs, which we watch, and with aggregated servers, which we
 /// are not.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// After a change among CRDs the server takes a moment to serve them.
@@ -46,7 +47,7 @@ pub struct Monitors {
     queue: WorkQueue<ObjectKey>,
     /// Lock order: `waiting`, then this.
     served: Mutex<Vec<Served>>,
-    /// Objects with owners of kinds that nobody serves.
+    /// Objects with owners of kinds that are not served.
     waiting: Mutex<BTreeSet<String>>,
     filled: Semaphore,
     /// A CRD or an aggregated group has changed.
@@ -342,7 +343,7 @@ mod tests {
         monitors.learn(discovered(std::slice::from_ref(&pod), &[]));
         assert!(monitors.queue.is_empty());
         monitors.learn(discovered(&[pod, kind("example.com", "Shop")], &[]));
-        assert_eq!(monitors.queue.take().await, ObjectKey::new("", "two"));
+        assert_eq!(monitors.queue.next_key().await, ObjectKey::new("", "two"));
         assert!(monitors.queue.is_empty());
     }
 

@@ -16,7 +16,7 @@ use kube::api::PostParams;
 use crate::owned_pods::of_uid;
 use crate::{Error, meta};
 
-/// What must happen for the newest revision to be that of the current template.
+/// The actions after which the newest revision is that of the current template.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// It is already.
@@ -66,7 +66,7 @@ pub fn surplus(
 /// Carries out a [`Step`]. A name that is taken by other content is a collision of hashes: the
 /// count in `collisions` grows and the next name differs.
 /// The label `hash_label` of a new revision carries the hash in its name.
-pub async fn take<Owner>(
+pub async fn ensure_revision<Owner>(
     client: &kube::Client,
     owner: &Owner,
     hash_label: &str,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_dead_revisions_go_first() {
+    fn the_oldest_unused_revisions_are_deleted_first() {
         let all: Vec<_> = (1..=5).map(|n| revision(&format!("v{n}"), n)).collect();
         let live = |one: &ControllerRevision| one.revision >= 4;
         let gone: Vec<i64> = surplus(&all, live, 1).iter().map(|r| r.revision).collect();

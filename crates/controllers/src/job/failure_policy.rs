@@ -1,11 +1,11 @@
-//! What a Job's `podFailurePolicy` makes of a failed pod. Pure.
+//! The action that a Job's `podFailurePolicy` has for a failed pod. Pure.
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyOnExitCodesRequirement};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Counts towards the backoff limit.
+pub enum FailureAction {
+    /// The failure counts towards the backoff limit.
     Count,
     Ignore,
     FailIndex,
@@ -13,14 +13,14 @@ pub enum Verdict {
     FailJob(String),
 }
 
-impl Verdict {
+impl FailureAction {
     pub fn counts(&self) -> bool {
-        *self != Verdict::Ignore
+        *self != FailureAction::Ignore
     }
 }
 
 /// The first rule that matches decides; without one the failure counts.
-pub fn judge(job: &Job, pod: &Pod) -> Verdict {
+pub fn action_for(job: &Job, pod: &Pod) -> FailureAction {
     let policy = job.spec.as_ref();
     let policy = policy.and_then(|spec| spec.pod_failure_policy.as_ref());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -54,14 +54,14 @@ pub fn judge(job: &Job, pod: &Pod) -> Verdict {
         };
         if let Some(reason) = reason {
             return match action {
-                "Ignore" => Verdict::Ignore,
-                "FailIndex" => Verdict::FailIndex,
-                "FailJob" => Verdict::FailJob(reason),
-                _ => Verdict::Count,
+                "Ignore" => FailureAction::Ignore,
+                "FailIndex" => FailureAction::FailIndex,
+                "FailJob" => FailureAction::FailJob(reason),
+                _ => FailureAction::Count,
             };
         }
     }
-    Verdict::Count
+    FailureAction::Count
 }
 
 /// The first container that failed with an exit code the rule speaks of.
@@ -97,7 +97,7 @@ fn matching_exit<'a>(
 mod tests {
     use super::*;
 
-    fn judged(rules: serde_json::Value, exit_code: i32, condition: Option<&str>) -> Verdict {
+    fn judged(rules: serde_json::Value, exit_code: i32, condition: Option<&str>) -> FailureAction {
         let job: Job = serde_json::from_value(serde_json::json!({
             "spec": {"template": {}, "podFailurePolicy": {"rules": rules}},
         }))
@@ -112,7 +112,7 @@ mod tests {
             }]},
         }))
         .unwrap();
-        judge(&job, &pod)
+        action_for(&job, &pod)
     }
 
     #[test]
@@ -125,19 +125,19 @@ mod tests {
         ]);
         assert_eq!(
             judged(rules.clone(), 3, Some("DisruptionTarget")),
-            Verdict::Ignore
+            FailureAction::Ignore
         );
         assert_eq!(
             judged(rules.clone(), 3, None),
-            Verdict::FailJob(
+            FailureAction::FailJob(
                 "Container main for pod ns/p failed with exit code 3 matching FailJob rule at \
                  index 1"
                     .to_string()
             )
         );
-        assert_eq!(judged(rules.clone(), 4, None), Verdict::FailIndex);
-        assert_eq!(judged(rules.clone(), 7, None), Verdict::Count);
+        assert_eq!(judged(rules.clone(), 4, None), FailureAction::FailIndex);
+        assert_eq!(judged(rules.clone(), 7, None), FailureAction::Count);
         // A container that ended well matches no rule.
-        assert_eq!(judged(rules, 0, None), Verdict::Count);
+        assert_eq!(judged(rules, 0, None), FailureAction::Count);
     }
 }

@@ -140,7 +140,7 @@ mod tests {
 
     /// Whatever is inserted in whatever order, the set behaves like a plain set.
     #[test]
-    fn it_is_a_set() {
+    fn indexes_form_a_set() {
         for seed in 0..200 {
             let mut random = StdRng::seed_from_u64(seed);
             let mut model = BTreeSet::new();

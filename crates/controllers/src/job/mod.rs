@@ -88,7 +88,7 @@ struct Controller {
 #[derive(Clone, Default)]
 struct Memory {
     backoff: Backoff,
-    /// UIDs of pods we let go of, though the cache does not show it yet.
+    /// UIDs of pods that we released, though the cache does not show it yet.
     released: BTreeSet<String>,
 }
 
@@ -298,7 +298,7 @@ impl Controller {
         }
     }
 
-    /// What we know about the Job, without what the cache shows by now.
+    /// What is remembered about the Job, without what the cache shows by now.
     fn remember(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Memory {
         let mut all = self.memory.lock();
         let memory = all.entry(key.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Pods that still carry the tracking finalizer although nobody will count them: their Job is gone
+//! Pods that still have the tracking finalizer although no Job will count them: their Job is gone
 //! or finished. Without this they could never be deleted.
 
 use std::sync::Arc;

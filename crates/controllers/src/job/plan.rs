@@ -1,4 +1,5 @@
-//! What to do next about a Job's pods: end it, or create and delete towards the wanted number. Pure.
+//! What to do next about a Job's pods: end it, or create and delete towards the wanted number.
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::{Backoff, finished_at};
-use super::failure_policy::{self, Verdict};
+use super::failure_policy::{self, FailureAction};
 use super::indexes::Indexes;
 use super::pod;
 use super::view::View;
@@ -21,8 +22,8 @@ pub struct Plan {
     /// The condition that ends the Job, if it is to end.
     pub verdict: Option<JobCondition>,
     pub delete: Vec<Arc<Pod>>,
-    /// Pods taken away by suspension or scaling do not count as failed and are marked so before they
-    /// are deleted; those of an ending Job are counted.
+    /// Pods taken away by suspension or scaling do not count as failed and are marked so before
+    /// they are deleted; those of an ending Job are counted.
     pub mark_deleted: bool,
     pub create: Vec<Pod>,
     /// Look again after this time.
@@ -85,7 +86,7 @@ fn failed(view: &View<'_>) -> i32 {
     let new = view.newly_failed();
     let new = new
         .iter()
-        .filter(|pod| failure_policy::judge(view.job, pod).counts());
+        .filter(|pod| failure_policy::action_for(view.job, pod).counts());
     status.failed.unwrap_or(0) + uncounted.unwrap_or(0) as i32 + new.count() as i32
 }
 
@@ -103,7 +104,7 @@ fn verdict(view: &View<'_>, now: Timestamp) -> Option<JobCondition> {
         |reason: &str, message: &str| Some(condition("FailureTarget", reason, message, now));
     let failed_pods = view.pods.iter().filter(|pod| view.is_failed(pod));
     for pod in failed_pods {
-        if let Verdict::FailJob(message) = failure_policy::judge(view.job, pod) {
+        if let FailureAction::FailJob(message) = failure_policy::action_for(view.job, pod) {
             return fails("PodFailurePolicy", &message);
         }
     }

@@ -1,4 +1,4 @@
-//! What a Job reads from and writes on its pods. Pure.
+//! The fields of pods that a Job reads and writes. Pure.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// Says of a pod that is being deleted that the Job had no use for it any more: only its success
 /// counts, not that it was stopped.
 pub const LEAVING: &str = "coracle.dev/job-leaving";
-/// How long past its time a leaving pod is waited for. Its node may never tell how it ended.
+/// How long past its grace period a terminating pod is waited for. Its node may never report how it
+/// ended.
 const LEAVING_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
@@ -28,12 +29,12 @@ pub fn is_tracked(pod: &Pod) -> bool {
     finalizers.into_iter().any(|one| one == TRACKING)
 }
 
-/// Whether the Job itself told the pod to go before it had ended.
+/// Whether the Job itself deleted the pod before it had ended.
 pub fn is_leaving(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() && meta::annotation(&pod.metadata, LEAVING).is_some()
 }
 
-/// How long a leaving pod may still succeed; nothing once it has ended or nobody will tell.
+/// How long a terminating pod may still succeed; `None` once it has ended or no report will come.
 pub fn may_still_succeed(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let until = pod.metadata.deletion_timestamp.as_ref()?.0 + LEAVING_PATIENCE;
     if semantics::pod::is_terminal(pod) || pod.metadata.deletion_grace_period_seconds == Some(0) {
@@ -87,7 +88,7 @@ pub fn new_for_index(job: &Job, index: i32, counts_failures: bool, replaced: Opt
         let (failures, ignored) = match replaced {
             None => (0, 0),
             Some(former) => {
-                let counted = i32::from(failure_policy::judge(job, former).counts());
+                let counted = i32::from(failure_policy::action_for(job, former).counts());
                 (
                     index_failures(former).saturating_add(counted),
                     number(former, INDEX_IGNORED_FAILURES).saturating_add(1 - counted),

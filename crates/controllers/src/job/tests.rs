@@ -437,7 +437,7 @@ fn a_pod_that_was_stopped_too_late_counts_and_its_index_waits_for_it() {
         assert_eq!(status.completed_indexes.as_deref(), Some("0"));
         assert_eq!((status.failed, world.made), (failed, pods), "{end}");
     }
-    // A node that never tells is not waited for without end.
+    // A node that never reports is not waited for without end.
     let mut world = World::new(job(spec));
     world.round(usize::MAX);
     world.job.spec.as_mut().unwrap().suspend = Some(true);

@@ -1,5 +1,5 @@
 //! Counting pods exactly once, although they may go at any time: a pod that has ended is first
-//! listed in the status as uncounted, then let go of (its finalizer comes off), then moved from
+//! listed in the status as uncounted, then released (its finalizer is removed), then moved from
 //! the list into the totals. Pure; `mod.rs` writes between the steps.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub struct Counts {
 
 /// The first step.
 pub struct Tracking {
-    /// To be written before anything is let go of.
+    /// To be written before any pod is released.
     pub status: JobStatus,
     pub release: Vec<Arc<Pod>>,
     /// UIDs of the pods that held the status back when this was made.
@@ -115,7 +115,7 @@ pub fn track(
 
 impl Tracking {
     /// The last step: `status` is what the server answered to the first write, `released` are the
-    /// UIDs that were let go of.
+    /// UIDs of the released pods.
     pub fn finish(&self, mut status: JobStatus, released: &BTreeSet<String>) -> JobStatus {
         let held: BTreeSet<String> = self.held.difference(released).cloned().collect();
         settle(&mut status, &held);
@@ -223,7 +223,7 @@ impl Accounts<'_> {
             && !pod::is_leaving(pod)
             && !listed.failed
             && (!view.is_indexed() || index.is_some())
-            && failure_policy::judge(view.job, pod).counts();
+            && failure_policy::action_for(view.job, pod).counts();
         if counts {
             self.failed.push(uid);
         }
@@ -246,7 +246,7 @@ fn conclude(status: &mut JobStatus, verdict: JobCondition, now: Timestamp) -> Jo
     condition(terminal, &reason, &message, now)
 }
 
-/// Moves what is not held any more from the lists into the totals.
+/// Moves released pods from the lists into the totals.
 fn settle(status: &mut JobStatus, held: &BTreeSet<String>) {
     let uncounted: &mut UncountedTerminatedPods =
         status.uncounted_terminated_pods.get_or_insert_default();

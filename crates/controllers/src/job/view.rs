@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::failure_policy::{self, Verdict};
+use super::failure_policy::{self, FailureAction};
 use super::indexes::Indexes;
 use super::pod;
 use crate::meta;
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
             .filter(move |pod| pod::may_still_succeed(pod, now).is_some())
     }
 
-    /// Tracked, and not known to have been let go.
+    /// Tracked, and not known to have been released.
     pub fn is_held(&self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         pod::is_tracked(pod) && !self.released.contains(uid)
@@ -177,8 +177,8 @@ impl<'a> View<'a> {
             return false;
         }
         let limit = self.spec.backoff_limit_per_index.unwrap_or(i32::MAX);
-        match failure_policy::judge(self.job, pod) {
-            Verdict::FailIndex => true,
+        match failure_policy::action_for(self.job, pod) {
+            FailureAction::FailIndex => true,
             verdict => verdict.counts() && pod::index_failures(pod) >= limit,
         }
     }

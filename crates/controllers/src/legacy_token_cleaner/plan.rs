@@ -11,7 +11,7 @@ use crate::meta;
 
 pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// What is not used for this long is marked, and removed when that is as long ago.
+/// A token that was not used for this long is marked, and deleted when that is as long ago.
 const UNUSED_DAYS: i64 = 365;
 
 #[derive(Debug, PartialEq, Eq)]

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_lies_in_the_nodes_directory_and_only_there() {
+    fn a_volume_is_in_the_directory_of_its_node_only() {
         let claim = claim(serde_json::json!({
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}));
         let ours = node(serde_json::json!({DIRECTORY_ANNOTATION: "/data/local-path"}));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_cannot_give_is_refused() {
+    fn claims_that_one_node_cannot_provide_are_rejected() {
         let node = node(serde_json::json!({}));
         let check = |spec: serde_json::Value| volume(&claim(spec), &class(), &node).is_err();
         assert!(check(serde_json::json!({"accessModes": ["ReadWriteMany"]})));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn released_volumes_go_and_those_of_lost_nodes_are_forgotten() {
+    fn released_volumes_are_deleted_also_those_of_lost_nodes() {
         let claim = claim(serde_json::json!({"accessModes": ["ReadWriteOnce"]}));
         let ours = node(serde_json::json!({DIRECTORY_ANNOTATION: "/data"}));
         let mut made = volume(&claim, &class(), &ours).unwrap();

@@ -1,4 +1,4 @@
-//! What a namespace's status says about its deletion. Pure.
+//! The conditions in a namespace's status about its deletion. Pure.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ const KINDS: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What a pass over a namespace's content found.
+/// The findings of one pass over a namespace's content.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub discovery_failure: Option<String>,
     pub deletion_failures: Vec<String>,
-    /// Pods are left, so other kinds have not been looked at: what remains cannot be told yet.
+    /// Pods are left, so other kinds have not been looked at: the rest is not known yet.
     pub pods_first: bool,
     /// Objects left, by `plural.group`.
     pub remaining: BTreeMap<String, usize>,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_name_what_is_left_and_by_whom_it_is_held() {
+    fn conditions_name_the_remaining_content_and_its_finalizers() {
         let findings = Findings {
             remaining: [("pods.".to_string(), 2)].into(),
             finalizers: [("a/b".to_string(), 1)].into(),

@@ -1,6 +1,8 @@
-//! Namespace: when one is deleted, empties it, pods first, and then lets it go.
+//! Namespace: deletes everything in a namespace that is being deleted, pods first, and then removes
+//! its finalizer.
 
 mod conditions;
+mod plan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +22,6 @@ use tokio_util::sync::CancellationToken;
 use crate::discovery::{self, Served};
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
-
-/// Content with finalizers or a grace period is looked at again after this; the end of the last
-/// pod is seen at once.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const LOOK_SELDOM: Duration = Duration::from_secs(8);
-const FRESH_SECONDS: i64 = 60;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let namespaces = config.informers.of::<Namespace>();
@@ -83,12 +79,7 @@ impl Controller {
         let Some(deleted_at) = namespace.metadata.deletion_timestamp.clone() else {
             return Ok(Outcome::Done);
         };
-        let held = namespace
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.finalizers.as_ref())
-            .is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
-        if !held {
+        if !plan::has_our_finalizer(&namespace) {
             return Ok(Outcome::Done);
         }
         let left = self.grace_of(&namespace);
@@ -102,10 +93,7 @@ impl Controller {
             self.finalize(&namespace, name).await?;
             return Ok(Outcome::Done);
         }
-        Ok(Outcome::After(match age < FRESH_SECONDS {
-            true => LOOK_AGAIN,
-            false => LOOK_SELDOM,
-        }))
+        Ok(Outcome::After(plan::until_next_look(age)))
     }
 
     /// How long a namespace is still left alone, counted from when we saw its deletion.
@@ -132,11 +120,11 @@ impl Controller {
         let discovered = match discovery::discover(&self.config.client).await {
             Ok(discovered) => discovered,
             Err(error) => {
-                findings.discovery_failure = Some(error.to_string());
+                findings.discovery_failure = Some(environment::chain(&error).to_string());
                 return findings;
             }
         };
-        // What is known is emptied; the namespace stays until all is.
+        // Known kinds are emptied; the namespace stays until all kinds are.
         findings.discovery_failure = discovered.failure();
         let kinds = discovered
             .kinds
@@ -147,18 +135,20 @@ impl Controller {
         for kind in pods.iter().chain(&others) {
             let is_pods = kind.plural == "pods" && kind.group.is_empty();
             if !is_pods && findings.remaining.contains_key("pods.") {
-                // What pods use must outlive them.
+                // Objects that pods use must outlive the pods.
                 findings.remaining.clear();
                 findings.finalizers.clear();
                 findings.pods_first = true;
                 break;
             }
-            let grace_left = is_pods && self.grace_left(namespace, age);
+            let grace_left = is_pods && plan::has_grace_left(&self.pods.list_in(namespace), age);
             if let Err(error) = self
                 .empty_kind(kind, namespace, grace_left, &mut findings)
                 .await
             {
-                findings.deletion_failures.push(error.to_string());
+                findings
+                    .deletion_failures
+                    .push(environment::chain(&error).to_string());
             }
         }
         findings
@@ -216,18 +206,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether some pod may still use its grace period.
-    fn grace_left(&self, namespace: &str, age: i64) -> bool {
-        self.pods.list_in(namespace).iter().any(|pod| {
-            let grace = pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.termination_grace_period_seconds)
-                .unwrap_or(0);
-            !semantics::pod::is_terminal(pod) && grace > age
-        })
-    }
-
     async fn report(
         &self,
         namespace: &Namespace,
@@ -251,32 +229,24 @@ impl Controller {
         {
             Ok(_) => Ok(()),
             Err(error) if retry::is_not_found(&error) => Ok(()),
-            // Only what we tell; emptying goes on.
+            // Only the report failed; emptying goes on.
             Err(error) if retry::is_conflict(&error) && !findings.is_clean() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes our finalizer away; the API server then removes the namespace.
+    /// Removes our finalizer; the API server then removes the namespace.
     async fn finalize(&self, namespace: &Namespace, name: &str) -> Result<(), Error> {
         let namespaces: Api<Namespace> = Api::all(self.config.client.clone());
         let mut updated = match namespaces.get_opt(name).await? {
             Some(found) if found.metadata.uid == namespace.metadata.uid => found,
             _ => return Ok(()),
         };
-        if let Some(finalizers) = updated
-            .spec
-            .as_mut()
-            .and_then(|spec| spec.finalizers.as_mut())
-        {
-            finalizers.retain(|finalizer| finalizer != "kubernetes");
-        }
-        let body = serde_json::to_vec(&updated)
-            .map_err(|error| Error::Object(format!("namespace {name}: {error}")))?;
+        plan::remove_our_finalizer(&mut updated);
+        let body = serde_json::to_vec(&updated)?;
         let request = http::Request::put(format!("/api/v1/namespaces/{name}/finalize"))
             .header(http::header::CONTENT_TYPE, "application/json")
-            .body(body)
-            .map_err(|error| Error::Object(error.to_string()))?;
+            .body(body)?;
         match self.config.client.request::<Namespace>(request).await {
             Err(error) if !retry::is_not_found(&error) => Err(error.into()),
             _ => Ok(()),

@@ -2,7 +2,7 @@
 //! Services. A node that was invited gets the range of its invitation, and nobody else does. Nodes
 //! that bring a range keep it, and it is never given twice.
 
-mod pool;
+mod plan;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::watching;
 use crate::written::CATCH_UP;
 use crate::{Config, Error};
-use pool::{Holder, NODE_BITS, Pool};
+use plan::{Holder, NODE_BITS, Pool};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let Some(text) = config.pod_range.as_deref() else {

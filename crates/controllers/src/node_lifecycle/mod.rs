@@ -126,7 +126,7 @@ impl Controller {
             let known = self.known.lock().remove(name);
             if let Some(known) = known {
                 let message = format!("Removing Node {name} from Controller");
-                self.tell(&known.node, "RemovingNode", &message);
+                self.record_event(&known.node, "RemovingNode", &message);
             }
             return Ok(Outcome::Done);
         };
@@ -145,7 +145,7 @@ impl Controller {
         Ok(Outcome::After(wait.map_or(next, |wait| wait.min(next))))
     }
 
-    fn tell(&self, node: &Node, reason: &str, message: &str) {
+    fn record_event(&self, node: &Node, reason: &str, message: &str) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let message = format!("Node {name} event: {message}");
         self.events.normal(node, reason, message);
@@ -164,7 +164,7 @@ impl Controller {
         let mut known = self.known.lock();
         if !known.contains_key(name) {
             let message = format!("Registered Node {name} in Controller");
-            self.tell(node, "RegisteredNode", &message);
+            self.record_event(node, "RegisteredNode", &message);
         }
         let entry = known.entry(name.to_string()).or_insert_with(|| Known {
             node: node.clone(),
@@ -240,10 +240,10 @@ impl Controller {
             (census.is_everything_lost(), census.pace(&zone))
         };
         let mut wait = None;
-        // When no node is left anywhere it is us who lost the others: whoever was to leave stays.
+        // When no node is ready in any zone, it is us who are cut off: nothing is evicted.
         let mut expel = plan::is_expelling(node) && !everything_is_lost;
         if wants_to_expel && !expel {
-            match self.limiter.lock().take(&zone, pace, Instant::now()) {
+            match self.limiter.lock().take_turn(&zone, pace, Instant::now()) {
                 Ok(()) => expel = true,
                 Err(left) => wait = Some(left),
             }

@@ -28,7 +28,7 @@ const REPELLENT: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// What a kubelet reports and we set to Unknown when it falls silent.
+/// The conditions that a kubelet reports; they become Unknown when it stops reporting.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// The taint that drives pods away from a node of this readiness; none from one that has not said
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_driven_away_only_when_allowed_but_reasons_may_change() {
+    fn pods_are_evicted_only_when_allowed_but_reasons_may_change() {
         let lost = node(serde_json::json!([]), &[("Ready", "Unknown")], false);
         assert_eq!(
             names(&wanted_taints(&lost, false, &now())),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pods_of_a_lost_node_are_spoken_for_by_others() {
+    fn only_pods_of_a_lost_node_are_marked_not_ready() {
         let pod = |node: &str, ready: &str| -> Pod {
             serde_json::from_value(serde_json::json!({
                 "spec": {"nodeName": node, "containers": []},

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::plan::ready_status;
 use crate::meta;
 
-/// Nodes with this label do not count when a zone's health is told.
+/// Nodes with this label do not count for the health of their zone.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 /// One node every ten seconds.
@@ -47,7 +47,7 @@ pub fn zone_of(node: &Node) -> String {
 /// How many nodes of each zone are well and how many are not, kept up to date node by node.
 #[derive(Default)]
 pub struct Census {
-    /// What each node counts as, by its name: its zone, and whether it is well.
+    /// The zone of each node, by the name of the node, and whether it is ready.
     nodes: BTreeMap<String, (String, bool)>,
     /// How many are well and how many are not; zones without nodes are not here.
     zones: BTreeMap<String, (usize, usize)>,
@@ -139,8 +139,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Takes the zone's turn; otherwise how long to wait for it.
-    pub fn take(
+    /// Takes the zone's turn; otherwise says how long to wait for it.
+    pub fn take_turn(
         &mut self,
         zone: &str,
         pace: Option<Duration>,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_nodes_that_change_move_and_go() {
+    fn counts_follow_nodes_that_change_their_zone_or_are_deleted() {
         let mut census = census(&nodes("a", 2, 1));
         assert_eq!(census.zones["/a"], (2, 1));
         for lost in &nodes("a", 0, 3) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_is_lost_the_slower() {
+    fn evictions_slow_down_as_more_nodes_are_lost() {
         assert_eq!(pace(&nodes("a", 3, 1), "a"), NORMAL);
         assert_eq!(pace(&nodes("a", 2, 3), "a"), STOPPED);
         assert_eq!(pace(&nodes("a", 20, 40), "a"), SLOW);
@@ -241,19 +241,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_zone_takes_turns() {
+    async fn evictions_of_a_zone_are_paced() {
         let mut limiter = Limiter::default();
         let now = Instant::now();
-        assert_eq!(limiter.take("a", NORMAL, now), Ok(()));
-        assert_eq!(limiter.take("a", NORMAL, now), Err(Duration::from_secs(10)));
-        assert_eq!(limiter.take("b", NORMAL, now), Ok(()));
+        assert_eq!(limiter.take_turn("a", NORMAL, now), Ok(()));
         assert_eq!(
-            limiter.take("a", NORMAL, now + Duration::from_secs(10)),
+            limiter.take_turn("a", NORMAL, now),
+            Err(Duration::from_secs(10))
+        );
+        assert_eq!(limiter.take_turn("b", NORMAL, now), Ok(()));
+        assert_eq!(
+            limiter.take_turn("a", NORMAL, now + Duration::from_secs(10)),
             Ok(())
         );
         assert!(
             limiter
-                .take("a", STOPPED, now + Duration::from_secs(99))
+                .take_turn("a", STOPPED, now + Duration::from_secs(99))
                 .is_err()
         );
     }

@@ -1,5 +1,5 @@
 //! Which objects belong to an owner: those it controls and selects, those it may adopt, those it
-//! must let go. The same for pods, ReplicaSets and ControllerRevisions.
+//! must release. The same for pods, ReplicaSets and ControllerRevisions.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! What a controller has created and deleted but has not yet seen come back through its watch.
-//! Acting on a cache that lacks our own writes would create or delete twice. A write whose answer
-//! was lost is a doubt, to be settled by asking the server.
+//! Expectations: the pods that a controller has created and deleted but has not yet seen in its
+//! watch. Acting on a cache that lacks our own writes would create or delete twice. A write whose
+//! answer was lost is a doubt, to be settled by asking the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Expected {
     since: Instant,
 }
 
-/// What was tried on a pod.
+/// The write that was tried on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     Create,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_met_by_the_cache_or_by_time() {
+    async fn expectations_are_met_by_the_cache_or_expire() {
         let key = ObjectKey::new("default", "web");
         let expectations = Expectations::default();
         let are_met = |owner: &str, pods: &[Arc<Pod>]| {

@@ -160,7 +160,7 @@ impl PodControl {
                     self.expectations
                         .doubt(key, owner_uid(owner), &name, Deed::Create);
                 }
-                let message = format!("Error creating: {}", meta::message(&error));
+                let message = format!("Error creating: {}", client::retry::sentence(&error));
                 self.events.warning(owner, "FailedCreate", message);
                 Err(error.into())
             }
@@ -212,7 +212,7 @@ impl PodControl {
                     let deed = Deed::Delete(uid.to_owned());
                     self.expectations.doubt(key, owner_uid(owner), name, deed);
                 }
-                let message = format!("Error deleting: {}", meta::message(&error));
+                let message = format!("Error deleting: {}", client::retry::sentence(&error));
                 self.events.warning(owner, "FailedDelete", message);
                 Err(error.into())
             }
@@ -261,7 +261,7 @@ impl PodControl {
                     let deed = Deed::Delete(uid.to_owned());
                     self.expectations.doubt(key, owner_uid(owner), name, deed);
                 }
-                let message = format!("Error deleting: {}", meta::message(&error));
+                let message = format!("Error deleting: {}", client::retry::sentence(&error));
                 self.events.warning(owner, "FailedDelete", message);
                 Err(error.into())
             }
@@ -299,8 +299,8 @@ pub fn of_uid(uid: &str) -> DeleteParams {
     }
 }
 
-/// Whom to delete is decided by what the cache shows of a pod: one that has changed since, say become
-/// ready, is decided about again when the change arrives.
+/// Whom to delete is decided by what the cache shows of a pod: one that has changed since, say
+/// become ready, is decided about again when the change arrives.
 fn if_unchanged(pod: &Pod) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions {

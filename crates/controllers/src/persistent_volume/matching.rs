@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_that_suits_wins_and_the_one_made_for_it_before_all() {
+    fn the_reserved_volume_is_chosen_or_else_the_smallest_that_fits() {
         let none = serde_json::json!({});
         let wanted = claim(serde_json::json!({
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}));

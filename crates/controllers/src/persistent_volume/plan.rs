@@ -89,8 +89,8 @@ pub fn plan_claim(
     }
 }
 
-/// What a bound claim that asks for more than it has is told: whoever made the volume may be able to
-/// expand it, we are not.
+/// What a bound claim that asks for more than it has is told: whoever made the volume may be able
+/// to expand it, we are not.
 pub fn expansion(claim: &PersistentVolumeClaim) -> Option<Notice> {
     let storage = |amounts: Option<&BTreeMap<String, Text>>| {
         Quantity::parse(&amounts?.get("storage")?.0).ok()
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_wants_more_than_it_has_is_told() {
+    fn a_claim_that_wants_more_than_its_volume_has_is_reported() {
         let check = |wanted: &str, phase: &str, told: bool| {
             let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
                 "spec": {"resources": {"requests": {"storage": wanted}}},

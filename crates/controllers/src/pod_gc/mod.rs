@@ -1,5 +1,5 @@
-//! Removes pods that nobody else will: ended ones beyond a threshold, those of nodes that are gone
-//! or out of service, and unscheduled ones on their way out.
+//! Deletes pods that no other component deletes: ended ones beyond a threshold, those of nodes that
+//! are gone or out of service, and unscheduled ones on their way out.
 
 mod plan;
 

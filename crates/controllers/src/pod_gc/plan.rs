@@ -79,7 +79,7 @@ pub fn nodes_away(pods: &[Arc<Pod>], nodes: &[Arc<Node>]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the status of a collected pod says.
+/// The status of a collected pod.
 pub fn failure_patch(removal: &Removal, now: Timestamp) -> serde_json::Value {
     let mut status = serde_json::json!({
         "phase": "Failed",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_pods_beyond_the_threshold_go_evicted_ones_first() {
+    fn ended_pods_beyond_the_threshold_are_deleted_evicted_ones_first() {
         let pods = [
             pod("old", "n", "Succeeded", false, 1),
             pod("young", "n", "Failed", false, 3),

@@ -1,4 +1,4 @@
-//! What pods use, from the resource metrics API (`metrics.k8s.io`).
+//! The usage of pods from the resource metrics API (`metrics.k8s.io`).
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,7 @@ use api::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::usage::Measure;
-use crate::meta;
+use super::plan::Measure;
 
 #[derive(Deserialize)]
 struct PodMetricsList {
@@ -58,7 +57,7 @@ pub async fn fetch(
         let cause = match client::retry::is_not_found(&error) {
             true => "the server could not find the requested resource (get pods.metrics.k8s.io)"
                 .to_owned(),
-            false => meta::message(&error),
+            false => client::retry::sentence(&error),
         };
         format!("unable to fetch metrics from resource metrics API: {cause}")
     })?;

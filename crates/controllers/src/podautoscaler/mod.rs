@@ -3,9 +3,9 @@
 
 mod behavior;
 mod metrics;
+mod plan;
 mod selectors;
 mod status;
-mod usage;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -31,11 +31,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::lookup::Labelled;
-use crate::{Config, Error, meta, watching};
+use crate::{Config, Error, watching};
 use behavior::Memory;
+use plan::{Observed, Proposal, Target, Tolerance};
 use selectors::Selectors;
 use status::Conditions;
-use usage::{Observed, Proposal, Target, Tolerance};
 
 /// How often use is looked at.
 const PERIOD: Duration = Duration::from_secs(15);
@@ -202,7 +202,7 @@ impl Controller {
             return Ok(());
         }
         if let Err(error) = self.write_scale(&path, &scale, desired).await {
-            let cause = meta::message(&error);
+            let cause = client::retry::sentence(&error);
             let about = format!("New size: {desired}; reason: {reason}; error: {cause}");
             self.events.warning(scaler, "FailedRescale", about);
             let message =
@@ -248,9 +248,7 @@ impl Controller {
             "{prefix}/{version}/namespaces/{}/{}/{}/scale",
             key.namespace, resource.plural, reference.name
         );
-        let request = http::Request::get(&path)
-            .body(Vec::new())
-            .map_err(|error| Error::Object(error.to_string()))?;
+        let request = http::Request::get(&path).body(Vec::new())?;
         Ok((path, self.config.client.request(request).await?))
     }
 
@@ -341,7 +339,7 @@ impl Controller {
         let rules = spec.behavior.as_ref();
         let tolerance = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
             let given = rules.and_then(|rules| rules.tolerance.as_ref());
-            given.map_or(TOLERANCE, |given| usage::milli(&given.0) as f64 / 1000.0)
+            given.map_or(TOLERANCE, |given| plan::milli(&given.0) as f64 / 1000.0)
         };
         let tolerance = Tolerance {
             down: tolerance(rules.and_then(|rules| rules.scale_down.as_ref())),
@@ -397,7 +395,8 @@ impl Controller {
         }
     }
 
-    /// What one metric asks for, and its name; or the reason and message why it is not known.
+    /// The number of pods that one metric proposes, and its name; or why there is none: reason and
+    /// message.
     #[expect(clippy::too_many_arguments, reason = "one look at one metric")]
     async fn of_metric(
         &self,
@@ -459,7 +458,7 @@ impl Controller {
             container,
             now,
         };
-        let proposal = usage::propose(observed, target, tolerance).map_err(fails)?;
+        let proposal = plan::propose(observed, target, tolerance).map_err(fails)?;
         let name = match (target, container) {
             (Target::Average(_), _) => format!("{resource} resource"),
             (_, None) => format!("{resource} resource utilization (percentage of request)"),
@@ -471,7 +470,7 @@ impl Controller {
     }
 }
 
-/// What could not be got of a metric.
+/// A metric in the words of a message that it is not available.
 fn about(metric: &MetricSpec) -> String {
     match (&metric.resource, &metric.container_resource) {
         (Some(source), _) => format!("{} resource metric", source.name),
@@ -486,7 +485,7 @@ fn about(metric: &MetricSpec) -> String {
 
 fn target_of(target: &MetricTarget) -> Option<(Target, &'static str)> {
     if let Some(average) = &target.average_value {
-        return Some((Target::Average(usage::milli(&average.0)), "usage"));
+        return Some((Target::Average(plan::milli(&average.0)), "usage"));
     }
     let percent = target.average_utilization?;
     Some((Target::Utilization(percent), "utilization"))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::selector::LabelSelector;
 use client::ObjectKey;
-use client::index::{Filing, Terms};
+use client::index::{TermIndex, Terms};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{lookup, meta};
@@ -16,7 +16,7 @@ type Scoped = (String, LabelSelector);
 
 pub struct Selectors {
     selectors: BTreeMap<ObjectKey, Scoped>,
-    by_label: Filing<Scoped>,
+    by_label: TermIndex<Scoped>,
 }
 
 impl Default for Selectors {
@@ -30,7 +30,7 @@ impl Default for Selectors {
         };
         Selectors {
             selectors: BTreeMap::new(),
-            by_label: Filing::new(Terms::Rarest(groups)),
+            by_label: TermIndex::new(Terms::Rarest(groups)),
         }
     }
 }

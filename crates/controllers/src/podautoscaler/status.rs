@@ -9,7 +9,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::usage::Proposal;
+use super::plan::Proposal;
 
 pub struct Conditions {
     pub list: Vec<HorizontalPodAutoscalerCondition>,

@@ -374,6 +374,6 @@ fn one<K: Object + Serialize>(
 }
 
 fn value<K: Serialize>(object: &K) -> Result<Value, Error> {
-    let bytes = serde_json::to_vec(object).map_err(|error| Error::Object(error.to_string()))?;
-    Value::from_json(&bytes).map_err(|error| Error::Object(error.to_string()))
+    let bytes = serde_json::to_vec(object)?;
+    Ok(Value::from_json(&bytes)?)
 }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_limited_is_no_longer_told() {
+    fn resources_without_a_limit_are_removed_from_the_status() {
         let none = Counts::new();
         let plan = plan(
             &none,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tally_ends_with_the_spec_or_with_time() {
+    async fn a_tally_is_renewed_when_the_spec_changes_or_time_passes() {
         let mut tally = Tally::new(None, Amounts::new());
         tally.mark(Evaluator::Pods, "a");
         tally.mark(Evaluator::Pods, "a");

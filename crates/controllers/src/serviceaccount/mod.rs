@@ -1,5 +1,7 @@
 //! Gives every namespace its `default` ServiceAccount and the `kube-root-ca.crt` ConfigMap.
 
+mod plan;
+
 use client::controller::Outcome;
 use client::{ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
@@ -10,9 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue};
 use crate::{Config, Error};
-
-const ROOT_CA: &str = "kube-root-ca.crt";
-const DEFAULT: &str = "default";
+use plan::{DEFAULT, ROOT_CA};
 
 /// One key per namespace.
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -48,18 +48,17 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 let Some(namespace) = namespaces.get("", &key.name) else {
                     return Ok(Outcome::Done);
                 };
-                if namespace.metadata.deletion_timestamp.is_some() {
-                    return Ok(Outcome::Done);
+                let missing = plan::missing(
+                    &namespace,
+                    accounts.get(&key.name, DEFAULT).as_deref(),
+                    config_maps.get(&key.name, ROOT_CA).as_deref(),
+                    &config.root_ca_pem,
+                );
+                if let Some(account) = missing.account {
+                    create_account(&config, &key.name, &account).await?;
                 }
-                if accounts.get(&key.name, DEFAULT).is_none() {
-                    create_account(&config, &key.name).await?;
-                }
-                let published = config_maps.get(&key.name, ROOT_CA);
-                let current = published
-                    .as_ref()
-                    .and_then(|map| map.data.as_ref()?.get("ca.crt"));
-                if current != Some(&config.root_ca_pem) {
-                    publish_root_ca(&publisher, &key.name).await?;
+                if let Some(map) = missing.root_ca {
+                    publish_root_ca(&publisher, &key.name, &map).await?;
                 }
                 Ok::<_, Error>(Outcome::Done)
             }
@@ -77,44 +76,26 @@ fn namespace_key(meta: &ObjectMeta) -> Vec<ObjectKey> {
     )]
 }
 
-async fn create_account(config: &Config, namespace: &str) -> Result<(), Error> {
+async fn create_account(
+    config: &Config,
+    namespace: &str,
+    account: &ServiceAccount,
+) -> Result<(), Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(config.client.clone(), namespace);
-    let account = ServiceAccount {
-        metadata: ObjectMeta {
-            name: Some(DEFAULT.to_string()),
-            ..ObjectMeta::default()
-        },
-        ..ServiceAccount::default()
-    };
-    ignore_expected(accounts.create(&PostParams::default(), &account).await)
+    ignore_expected(accounts.create(&PostParams::default(), account).await)
 }
 
-async fn publish_root_ca(config: &Config, namespace: &str) -> Result<(), Error> {
+async fn publish_root_ca(config: &Config, namespace: &str, map: &ConfigMap) -> Result<(), Error> {
     let maps: Api<ConfigMap> = Api::namespaced(config.client.clone(), namespace);
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(ROOT_CA.to_string()),
-            annotations: Some(
-                [(
-                    "kubernetes.io/description".to_string(),
-                    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.".to_string(),
-                )]
-                .into(),
-            ),
-            ..ObjectMeta::default()
-        },
-        data: Some([("ca.crt".to_string(), config.root_ca_pem.clone())].into()),
-        ..ConfigMap::default()
-    };
-    match maps.create(&PostParams::default(), &map).await {
+    match maps.create(&PostParams::default(), map).await {
         Err(error) if retry::is_already_exists(&error) => {
-            ignore_expected(maps.replace(ROOT_CA, &PostParams::default(), &map).await)
+            ignore_expected(maps.replace(ROOT_CA, &PostParams::default(), map).await)
         }
         result => ignore_expected(result),
     }
 }
 
-/// Somebody else was quicker, or the namespace is going away: both are fine.
+/// Ignores that the object exists already or that the namespace is being deleted.
 fn ignore_expected<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
     match result {
         Ok(_) => Ok(()),

@@ -11,7 +11,7 @@ pub const TOKEN: &str = "token";
 const AUTHORITY: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 
-/// What becomes of a Secret.
+/// The action for a token Secret.
 #[derive(Debug, PartialEq)]
 pub enum Fate<'a> {
     Stays,
@@ -63,7 +63,7 @@ pub fn filled(secret: &Secret, account: &ServiceAccount, authority: &str) -> Sec
     filled
 }
 
-/// What the token says: it has no end, the Secret is its life.
+/// The claims of the token. It does not expire: it is valid as long as its Secret exists.
 pub fn claims(secret: &Secret, account: &ServiceAccount) -> api::Value {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let namespace = text(&account.metadata.namespace);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_but_for_another_authority() {
+    fn existing_data_stays_unless_the_authority_changed() {
         let before = secret("", &[("token", "t"), ("ca.crt", "old"), ("extra", "x")]);
         let after = filled(&before, &account(), "ca");
         let expected = secret(

@@ -1,4 +1,4 @@
-//! What makes a pod of a StatefulSet that very one: its ordinal, its name, its claims. Pure.
+//! The identity of a pod of a StatefulSet: its ordinal, its name, its claims. Pure.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{

@@ -115,7 +115,8 @@ impl Controller {
         let snapshot = history::Snapshot::of(&spec.template);
         let step = history::step(&revisions, &snapshot);
         let update =
-            history::take(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions).await?;
+            history::ensure_revision(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions)
+                .await?;
         let current = revisions
             .iter()
             .find(|revision| revision.metadata.name == old.current_revision)
@@ -278,7 +279,7 @@ impl Controller {
                 }
                 Err(error) if retry::is_already_exists(&error) => {}
                 Err(error) => {
-                    let cause = meta::message(&error);
+                    let cause = client::retry::sentence(&error);
                     let message = format!(
                         "Create Claim {name} for Pod {pod_name} in StatefulSet {set_name} failed \
                          error: {cause}"
@@ -350,7 +351,7 @@ fn sets_of_claim(sets: &Index<StatefulSet>, claim: &PersistentVolumeClaim) -> Ve
     sets.iter().map(|set| ObjectKey::of(&**set)).collect()
 }
 
-/// What the names of a set's claims begin with.
+/// The prefixes of the names of a set's claims.
 fn prefixes_of_claims(set: &StatefulSet) -> Vec<String> {
     let set_name = set.metadata.name.as_deref().unwrap_or_default();
     let templates = identity::claim_templates(set).iter();

@@ -24,16 +24,16 @@ pub struct Revision {
     pub template: PodTemplateSpec,
 }
 
-/// What the controller sees of one set.
+/// One StatefulSet as the controller sees it.
 pub struct Observed<'a> {
     pub set: &'a StatefulSet,
     /// The pods that belong to the set.
     pub pods: &'a [Arc<Pod>],
     /// The claim of that name in the set's namespace.
     pub claims: &'a dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>>,
-    /// What pods had before the update under way.
+    /// The revision before the update under way.
     pub current: &'a Revision,
-    /// What they shall have.
+    /// The revision that pods shall have.
     pub update: &'a Revision,
     pub collisions: i32,
     pub now: Timestamp,

@@ -257,7 +257,7 @@ fn check_order(world: &World, before: &BTreeMap<String, Pod>, actions: &[Action]
 }
 
 #[test]
-fn an_update_takes_no_more_pods_than_it_may() {
+fn an_update_makes_no_more_pods_unavailable_than_allowed() {
     for seed in 0..30 {
         let mut random = StdRng::seed_from_u64(seed);
         let limit = random.random_range(1..4);
@@ -291,7 +291,7 @@ fn an_update_takes_no_more_pods_than_it_may() {
 }
 
 #[test]
-fn ordinals_begin_where_they_are_told_to() {
+fn ordinals_begin_at_the_configured_start() {
     let mut late = set("Parallel", 2, serde_json::json!({"partition": 0}));
     late.spec.as_mut().unwrap().ordinals =
         serde_json::from_value(serde_json::json!({"start": 7})).unwrap();

@@ -1,10 +1,10 @@
-//! Which pod and service ranges a cluster may have: none that another cluster of this machine has,
-//! and none that overlaps a network of the machine itself. Pure.
+//! Chooses the pod and service range of a cluster: they overlap neither those of another cluster of
+//! this machine nor a network of the machine itself. Without I/O.
 
 use anyhow::{Result, bail};
 use network::host_ranges::{HostNetwork, IpRange};
 
-/// What a range is for.
+/// The purpose of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Pods,
@@ -26,7 +26,7 @@ impl Purpose {
         }
     }
 
-    /// The ranges that are tried when the user asks for none: upstream's default first.
+    /// The ranges to try where the user chose none; upstream's default is the first.
     fn candidates(self) -> Vec<String> {
         let elsewhere = || (16..32).rev().map(|second| format!("172.{second}.0.0/16"));
         match self {
@@ -46,7 +46,7 @@ impl Purpose {
     }
 }
 
-/// A range that somebody has already, and who.
+/// A range that is in use, and by what.
 #[derive(Clone, Debug)]
 pub struct Occupied {
     pub range: IpRange,
@@ -54,7 +54,7 @@ pub struct Occupied {
 }
 
 impl Occupied {
-    /// `None` for a range that is unknown, as in claims of old.
+    /// `None` for an unknown range, as in claims of earlier versions.
     pub fn new(range: &str, holder: String) -> Option<Occupied> {
         let range = range.parse().ok()?;
         Some(Occupied { range, holder })
@@ -68,14 +68,14 @@ impl Occupied {
     }
 }
 
-/// A range for a cluster, and why it is not the default one.
+/// A range for a cluster, and a note where it is not the default.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen {
     pub range: String,
     pub note: Option<String>,
 }
 
-/// The range that the user wishes, or else the first that is free.
+/// The range that the user chose, or else the first free one.
 pub fn choose(purpose: Purpose, wish: Option<&str>, occupied: &[Occupied]) -> Result<Chosen> {
     let Some(wish) = wish else {
         return automatic(purpose, occupied);
@@ -97,7 +97,7 @@ pub fn choose(purpose: Purpose, wish: Option<&str>, occupied: &[Occupied]) -> Re
     })
 }
 
-/// Who has a range that `range` overlaps.
+/// The user of a range that overlaps `range`.
 pub fn holder<'a>(range: &IpRange, occupied: &'a [Occupied]) -> Option<&'a str> {
     let found = occupied.iter().find(|other| other.range.overlaps(range));
     found.map(|other| other.holder.as_str())
@@ -115,7 +115,7 @@ fn automatic(purpose: Purpose, occupied: &[Occupied]) -> Result<Chosen> {
                     range: candidate,
                 });
             }
-            // What stands in the way of the default is what a user wants to know.
+            // The note explains why the default is not free.
             Some(holder) => {
                 note.get_or_insert_with(|| format!("{range} overlaps {holder}"));
             }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_chosen_around_what_the_machine_has() {
+    fn default_ranges_avoid_the_networks_of_the_machine() {
         let check = |purpose, taken: &[(&str, &str)], range: &str, note: Option<&str>| {
             let chosen = choose(purpose, None, &occupied(taken)).unwrap();
             assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_conflicts_is_refused_with_what_it_meets() {
+    fn a_conflicting_range_is_rejected_with_the_network_it_overlaps() {
         let taken = occupied(&[("10.96.0.0/24", "the route 10.96.0.0/24 dev eth1")]);
         let refused = |wish: &str| {
             let error = choose(Purpose::Services, Some(wish), &taken).unwrap_err();

@@ -1,4 +1,4 @@
-//! `coracle apply -f`: three-way merge of what was applied last, what is live, and the file.
+//! `coracle apply -f`: three-way merge of the last applied object, the live object, and the file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use http::Method;
 use super::connection::{Connection, is_not_found, request};
 use super::{ConnectionArguments, resource};
 
-/// Where apply remembers the file it applied last; kubectl's annotation, so both can be mixed.
+/// The annotation with the last applied object. It is kubectl's, so that both can be used together.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 #[derive(Args)]
 pub struct ApplyArguments {
-    /// File or directory with YAML or JSON, or - for standard input
+    /// YAML or JSON file, directory of such files, or - for standard input
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub async fn run(arguments: ApplyArguments) -> Result<ExitCode> {
             read_us,
         };
         if let Err(error) = apply(&connection, object, &hop).await {
-            complain!("{error:#}");
+            print_error!("{}", environment::chain(error.as_ref()));
             failed = true;
         }
     }
@@ -53,7 +53,7 @@ pub async fn run(arguments: ApplyArguments) -> Result<ExitCode> {
     })
 }
 
-/// Reads all objects of a file, a directory or standard input; lists are taken apart.
+/// Reads all objects of a file, a directory or standard input. The items of a list are objects.
 pub fn read_objects(path: &Path) -> Result<Vec<Value>> {
     let mut texts = Vec::new();
     if path == Path::new("-") {
@@ -70,7 +70,8 @@ pub fn read_objects(path: &Path) -> Result<Vec<Value>> {
         });
         files.sort();
         for file in files {
-            let text = std::fs::read(&file).with_context(|| file.display().to_string())?;
+            let text =
+                std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
             texts.push((file.display().to_string(), text));
         }
     } else {
@@ -98,7 +99,7 @@ pub fn read_objects(path: &Path) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Measures hop 1: reading the files, computing the patch, and building the request.
+/// Measures hop 1: the time for reading the files, computing the patch and building the request.
 struct ClientSpan<'a> {
     environment: &'a Environment,
     read_us: i64,
@@ -126,7 +127,7 @@ async fn apply(connection: &Connection, mut object: Value, hop: &ClientSpan<'_>)
     }
     let name = object.str_at(&["metadata", "name"]).to_string();
     if name.is_empty() {
-        bail!("error: resource name may not be empty");
+        bail!("resource name may not be empty");
     }
     object.remove(&["metadata", "annotations", LAST_APPLIED]);
     let applied = format!("{object}\n");
@@ -138,11 +139,11 @@ async fn apply(connection: &Connection, mut object: Value, hop: &ClientSpan<'_>)
         Err(error) if is_not_found(&error) => None,
         Err(error) => return Err(error),
     };
-    let outcome = match live {
+    let result = match live {
         None => create(connection, resource, &namespace, &object, hop).await?,
         Some(live) => patch(connection, resource, &path, &live, &object, hop).await?,
     };
-    println!("{} {outcome}", resource::display_name(resource, &name));
+    println!("{} {result}", resource::display_name(resource, &name));
     Ok(())
 }
 

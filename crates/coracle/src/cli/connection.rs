@@ -1,4 +1,5 @@
-//! A connection to a server and raw requests over it, with the `Status` of a failure as the error.
+//! A connection to an API server and raw requests over it. The error of a failed request is its
+//! `Status`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use kube::client::Body;
 use super::ConnectionArguments;
 use crate::layout::Layout;
 
-/// A server, and the namespace commands apply to.
+/// An API server, and the namespace to which commands apply.
 pub struct Connection {
     pub client: kube::Client,
     pub namespace: String,
@@ -21,7 +22,7 @@ pub struct Connection {
     data_dir: PathBuf,
 }
 
-/// A failed request as the server explained it.
+/// The server's `Status` for a failed request.
 #[derive(Debug, thiserror::Error)]
 #[error("Error from server ({reason}): {message}")]
 pub struct ServerError {
@@ -36,7 +37,7 @@ impl Connection {
         let config = match paths.as_slice() {
             [path] => client::connect::configuration(path, "coracle")
                 .await
-                .with_context(|| format!("kubeconfig {}", path.display()))?,
+                .with_context(|| format!("reading kubeconfig {}", path.display()))?,
             paths => client::connect::merged_configuration(paths, "coracle").await?,
         };
         let server = match (config.cluster_url.host(), config.cluster_url.port_u16()) {
@@ -57,7 +58,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and returns the response of a success, its body still to be read.
+    /// Sends a request and returns the response of a success; its body has not been read.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>> {
         let response = self
             .client
@@ -86,7 +87,7 @@ impl Connection {
         .into())
     }
 
-    /// Why no answer came, in kubectl's words.
+    /// The error where the server does not answer, in kubectl's words.
     fn unreachable(&self, error: &kube::Error) -> anyhow::Error {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let (mut innermost, mut is_refused) = (error.to_string(), false);
@@ -107,15 +108,15 @@ impl Connection {
         };
         anyhow!(
             "The connection to the server {server} was refused - did you specify the right host \
-             or port? If it is a cluster of this machine, `{start}` starts it."
+             or port? If the cluster is on this machine, start it with `{start}`."
         )
     }
 
-    /// Sends a request and reads the answer as a document.
+    /// Sends a request and reads the response as a document.
     pub async fn call(&self, request: Request<Body>) -> Result<Value> {
         let response = self.send(request).await?;
         let bytes = response.into_body().collect().await?.to_bytes();
-        Value::from_json(&bytes).context("the server's answer is not JSON")
+        Value::from_json(&bytes).context("the server's response is not JSON")
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
@@ -164,7 +165,7 @@ pub fn encode(text: &str) -> String {
         .collect()
 }
 
-/// Several, where KUBECONFIG names several.
+/// The kubeconfigs to use; several where KUBECONFIG lists several.
 fn kubeconfig_paths(arguments: &ConnectionArguments) -> Result<Vec<PathBuf>> {
     if let Some(path) = &arguments.kubeconfig {
         return Ok(vec![path.clone()]);
@@ -178,11 +179,11 @@ fn kubeconfig_paths(arguments: &ConnectionArguments) -> Result<Vec<PathBuf>> {
         }
     }
     let layout = Layout::existing(&arguments.data_dir)
-        .context("there is no cluster: start one with `coracle up`, or name a kubeconfig")?;
+        .context("there is no cluster: start one with `coracle up`, or use --kubeconfig")?;
     Ok(vec![layout.kubeconfig()])
 }
 
-/// The files of a list as KUBECONFIG is one, each once.
+/// The files in a value of KUBECONFIG, each once.
 fn listed(list: &std::ffi::OsStr) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for path in std::env::split_paths(list) {
@@ -198,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubeconfig_is_a_list_of_files() {
+    fn the_variable_kubeconfig_is_a_list_of_files() {
         let paths = listed(std::ffi::OsStr::new("/a::/b:/a:"));
         assert_eq!(paths, [PathBuf::from("/a"), PathBuf::from("/b")]);
         assert!(listed(std::ffi::OsStr::new(":")).is_empty());
     }
 
     #[tokio::test]
-    async fn a_server_that_is_down_is_told_as_kubectl_tells_it() {
+    async fn the_error_of_a_refused_connection_is_kubectls_with_a_hint() {
         client::connect::install_crypto_provider();
         let port = {
             let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -230,12 +231,12 @@ mod tests {
         })
         .await
         .unwrap();
-        let said = connection.get("/version").await.unwrap_err().to_string();
+        let message = connection.get("/version").await.unwrap_err().to_string();
         assert_eq!(
-            said,
+            message,
             format!(
                 "The connection to the server 127.0.0.1:{port} was refused - did you specify the \
-                 right host or port? If it is a cluster of this machine, `coracle up` starts it."
+                 right host or port? If the cluster is on this machine, start it with `coracle up`."
             )
         );
     }

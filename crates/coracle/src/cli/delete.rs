@@ -1,4 +1,4 @@
-//! `coracle delete`: by name, selector or file, waiting until the objects are gone.
+//! `coracle delete`: deletes objects by name, selector or file, and waits until they are gone.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,25 +14,25 @@ use super::{ConnectionArguments, apply, resource, wait};
 
 #[derive(Args)]
 pub struct DeleteArguments {
-    /// Resource type and names, e.g. `pod web` or `deployment/web`
+    /// Resource type and names, such as `pod web` or `deployment/web`
     #[arg(value_name = "TYPE[/NAME]")]
     targets: Vec<String>,
-    /// Delete the objects of these files
+    /// YAML or JSON file with the objects to delete, directory of such files, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Delete all objects with these labels
+    /// Label selector of the objects to delete, such as app=web
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Seconds a pod gets to end by itself
+    /// Grace period in seconds in which a pod can terminate
     #[arg(long, value_name = "SECONDS")]
     grace_period: Option<i64>,
-    /// Do not complain about objects that do not exist
+    /// Treat an object that does not exist as a success
     #[arg(long)]
     ignore_not_found: bool,
-    /// How long to wait until the objects are gone, e.g. 90s or 5m; 0 for as long as it takes
+    /// Time to wait until the objects are gone, such as 90s or 5m; 0 waits without a limit
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = crate::flags::duration)]
     timeout: std::time::Duration,
-    /// Return before the objects are gone
+    /// Do not wait until the objects are gone
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             .await
         {
             Ok(_) => {
-                let qualified = match resource.group {
+                let qualified = match &*resource.group {
                     "" => resource.singular.to_string(),
                     group => format!("{}.{group}", resource.singular),
                 };
@@ -101,7 +101,7 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             }
             Err(error) if is_not_found(&error) && arguments.ignore_not_found => {}
             Err(error) => {
-                complain!("{error:#}");
+                print_error!("{}", environment::chain(error.as_ref()));
                 code = ExitCode::FAILURE;
             }
         }
@@ -117,7 +117,7 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             true => all_gone.await?,
             false => match tokio::time::timeout(arguments.timeout, all_gone).await {
                 Ok(result) => result?,
-                Err(_) => bail!("timed out waiting for the objects to be gone"),
+                Err(_) => bail!("timed out waiting until the objects are gone"),
             },
         }
     }

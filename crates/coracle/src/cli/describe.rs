@@ -11,7 +11,7 @@ use super::{ConnectionArguments, get, resource};
 
 #[derive(Args)]
 pub struct DescribeArguments {
-    /// Resource type and names, e.g. `pod web` or `deployment/web`
+    /// Resource type and names, such as `pod web` or `deployment/web`
     #[arg(required = true, value_name = "TYPE[/NAME]")]
     targets: Vec<String>,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub async fn run(arguments: DescribeArguments) -> Result<ExitCode> {
 }
 
 /// Name and namespace first, then labels, annotations, and everything else in the order of a
-/// manifest; managed bookkeeping is left out.
+/// manifest, without managed fields.
 fn describe(object: &Value) -> String {
     let mut text = format!("Name:         {}\n", object.str_at(&["metadata", "name"]));
     let namespace = object.str_at(&["metadata", "namespace"]);

@@ -15,13 +15,13 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 
 #[derive(Args)]
 pub struct GetArguments {
-    /// Resource type and names, e.g. `pods`, `pod web` or `pod/web`
+    /// Resource type and names, such as `pods`, `pod web` or `pod/web`
     #[arg(required = true, value_name = "TYPE[/NAME]")]
     targets: Vec<String>,
-    /// Objects of all namespaces
+    /// List the objects of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Label selector
+    /// Label selector, such as app=web,tier!=db
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
     /// Output format
@@ -79,7 +79,7 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
         {
             Ok(answer) => answer,
             Err(error) => {
-                complain!("{error:#}");
+                print_error!("{}", environment::chain(error.as_ref()));
                 code = ExitCode::FAILURE;
                 continue;
             }
@@ -91,7 +91,7 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
                 arguments.all_namespaces && resource.namespaced,
                 namespace,
             ),
-            Output::Json | Output::Yaml => objects.extend(taken_apart(resource, answer)),
+            Output::Json | Output::Yaml => objects.extend(objects_of(resource, answer)),
             Output::Name => print_names(resource, &answer),
         }
     }
@@ -107,26 +107,27 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The objects of an answer, each with its type and without bookkeeping, so that they can be applied.
-fn taken_apart(resource: &Resource, mut answer: Value) -> Vec<Value> {
+/// The objects of a response, each with its type and without managed fields, so that they can be
+/// applied.
+fn objects_of(resource: &Resource, mut answer: Value) -> Vec<Value> {
     let mut objects = match answer.get_mut("items").map(std::mem::take) {
         Some(Value::Array(items)) => items,
         Some(_) => Vec::new(),
         None => vec![answer],
     };
-    let version = match resource.group {
+    let version = match &*resource.group {
         "" => resource.version.to_string(),
         group => format!("{group}/{}", resource.version),
     };
     for object in &mut objects {
         object.set(&["apiVersion"], version.as_str());
-        object.set(&["kind"], resource.kind);
+        object.set(&["kind"], &*resource.kind);
         object.remove(&["metadata", "managedFields"]);
     }
     objects
 }
 
-/// Objects of any kinds, as kubectl prints them.
+/// A `List` of objects of any kinds, as kubectl prints it.
 fn list_of(objects: Vec<Value>) -> Value {
     let mut list = api::document!({
         "apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""},
@@ -160,8 +161,8 @@ fn print_table(table: &Value, wide: bool, with_namespace: bool, namespace: &str)
         .unwrap_or(&empty);
     if rows.is_empty() {
         match namespace {
-            "" => complain!("No resources found"),
-            namespace => complain!("No resources found in {namespace} namespace."),
+            "" => print_error!("No resources found"),
+            namespace => print_error!("No resources found in {namespace} namespace."),
         }
         return;
     }
@@ -236,26 +237,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_of_a_list_can_be_applied() {
+    fn printed_objects_can_be_applied() {
         let deployments = resource::find("deployments").unwrap();
         let answer = api::document!({
             "kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"},
             "items": [{"metadata": {"name": "web", "managedFields": [{"manager": "x"}]}}],
         });
-        let list = list_of(taken_apart(deployments, answer));
+        let list = list_of(objects_of(deployments, answer));
         let expected = "apiVersion: v1\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  metadata:\n    name: web\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
         assert_eq!(api::document::yaml::to_yaml(&list), expected);
         let empty = api::document!({"kind": "DeploymentList", "items": null});
-        assert_eq!(taken_apart(deployments, empty), Vec::<Value>::new());
+        assert_eq!(objects_of(deployments, empty), Vec::<Value>::new());
         let one = api::document!({"metadata": {"name": "web"}});
         assert_eq!(
-            taken_apart(deployments, one)[0].str_at(&["kind"]),
+            objects_of(deployments, one)[0].str_at(&["kind"]),
             "Deployment"
         );
     }
 
     #[test]
-    fn columns_are_aligned() {
+    fn columns_are_padded_to_their_widest_cell() {
         let lines = [vec!["NAME", "READY"], vec!["web-1", "1/1"], vec!["a", ""]]
             .map(|line| line.into_iter().map(String::from).collect::<Vec<_>>());
         assert_eq!(align(&lines), "NAME    READY\nweb-1   1/1\na\n");

@@ -17,22 +17,22 @@ pub struct LogsArguments {
     /// Pod, as NAME or pod/NAME
     #[arg(value_name = "POD")]
     pod: String,
-    /// Container, when the pod has several
+    /// Container of the pod [default: its only one]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Go on as the log grows
+    /// Keep printing as the log grows
     #[arg(short, long)]
     follow: bool,
-    /// The log of the previous run of the container
+    /// Print the log of the container's previous run
     #[arg(short, long)]
     previous: bool,
-    /// Only the last lines
+    /// Print only this number of lines from the end
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
-    /// Only lines younger than this, e.g. 5s, 2m or 3h
+    /// Print only lines newer than this, such as 5s, 2m or 3h
     #[arg(long, value_name = "TIME", value_parser = crate::flags::duration)]
     since: Option<std::time::Duration>,
-    /// Begin each line with its time
+    /// Print the time of each line
     #[arg(long)]
     timestamps: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line: every flag is declared once, here, with its help.
+//! The command line: all commands, and those that are clients of an API server.
 
 mod apply;
 mod connection;
@@ -18,7 +18,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-/// Kubernetes in one small binary.
+use crate::layout::DEFAULT_DATA_DIR;
+use crate::process::block_on;
+
+/// Kubernetes in one binary
 #[derive(Parser)]
 #[command(name = "coracle", version, about, disable_help_subcommand = true)]
 pub struct Cli {
@@ -28,44 +31,44 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Start a cluster in the background, or resume a stopped one
+    /// Start a cluster in the background, or a stopped cluster again
     Up(crate::up::UpArguments),
-    /// Stop the cluster; its pods go on unless --delete removes every trace of it
+    /// Stop a cluster; its pods keep running unless --delete is given
     Down(crate::down::DownArguments),
-    /// Run a server (control plane and node) in the foreground
+    /// Run a server in the foreground: the control plane and a node
     Server(crate::server::ServerArguments),
-    /// Run a node that joins a server, in the foreground
+    /// Run a node in the foreground and join it to a server on another machine
     Agent(crate::agent::AgentArguments),
-    /// Run the scheduler alone, for any Kubernetes API server
+    /// Run only the scheduler, for any Kubernetes API server
     Scheduler(crate::components::SchedulerArguments),
-    /// Run the controllers alone, for any Kubernetes API server
+    /// Run only the controllers, for any Kubernetes API server
     Controllers(crate::components::ControllersArguments),
-    /// Make a ticket with which a node of another machine joins
+    /// Create a ticket with which a node on another machine joins, or remove such a node
     Invite(crate::ticket::InviteArguments),
     /// Keep a server running (started by `up`)
     #[command(hide = true)]
     Keeper(crate::keeper::KeeperArguments),
-    /// Run the container runtime alone, for another kubelet or crictl
+    /// Run only the container runtime, for another kubelet or crictl
     Runtime(crate::runtime_command::RuntimeArguments),
-    /// Create or change objects from files
+    /// Create or update the objects in files
     Apply(apply::ApplyArguments),
-    /// Show objects
+    /// List objects, or show them as YAML or JSON
     Get(get::GetArguments),
     /// Show one object and its events in detail
     Describe(describe::DescribeArguments),
-    /// Print a container's log
+    /// Print the logs of a container
     Logs(logs::LogsArguments),
     /// Delete objects
     Delete(delete::DeleteArguments),
-    /// Wait for a condition or for deletion
+    /// Wait until objects meet a condition or are deleted
     Wait(wait::WaitArguments),
-    /// Show a pod's life hop by hop, with times
+    /// Show the life of a pod as a timeline, hop by hop
     Trace(trace::TraceArguments),
-    /// Simulate nodes and measure how fast pods are given to them
+    /// Simulate nodes and measure how fast a scheduler binds pods to them
     Simulate(crate::simulate::SimulateArguments),
-    /// Save all objects to a file, or make a store of such a file
+    /// Save all objects to a file, or restore them from one
     Snapshot(snapshot::SnapshotArguments),
-    /// Import, pull, export, list, check and remove images
+    /// Import, pull, export, list, verify and remove images
     Image(image::ImageArguments),
     #[command(hide = true)]
     Shim,
@@ -76,9 +79,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// Commands that print what a server says, and end when nobody reads it any more. Others go on:
-    /// they change this machine, and must not stop half-way.
-    pub fn only_asks(&self) -> bool {
+    /// Whether the command only talks to an API server. Such a command ends when nobody reads its
+    /// output any more. Other commands change this machine and must not stop half-way.
+    pub fn is_client_command(&self) -> bool {
         matches!(
             self,
             Command::Apply(_)
@@ -92,21 +95,19 @@ impl Command {
     }
 }
 
-/// Flags of every command that talks to a server.
+/// The flags of every command that talks to an API server.
 #[derive(Args, Clone)]
 pub struct ConnectionArguments {
-    /// Kubeconfig to use [default: the files of $KUBECONFIG, else the data directory's]
+    /// Kubeconfig to use [default: the files in $KUBECONFIG, or else the one in the data directory]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Data directory whose kubeconfig to use
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
-    /// Namespace [default: the kubeconfig's, else default]
+    /// Namespace [default: the namespace of the kubeconfig's context, or else "default"]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
 }
-
-pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
 
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
@@ -129,17 +130,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Simulate(arguments) => crate::simulate::run(arguments),
         Command::Snapshot(arguments) => block_on(snapshot::run(arguments)),
         Command::Image(arguments) => image::run(arguments),
-        // Handled before flags are parsed.
+        // `main` runs these before it parses flags.
         Command::Shim | Command::Oci | Command::Cni => Ok(ExitCode::FAILURE),
     }
-}
-
-/// Runs a client command: one thread is enough.
-pub fn block_on(future: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(future);
-    runtime.shutdown_background();
-    result
 }

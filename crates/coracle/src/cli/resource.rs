@@ -11,15 +11,17 @@ pub fn find(word: &str) -> Result<&'static Resource> {
         Some((name, group)) => (name, Some(group)),
         None => (lower.as_str(), None),
     };
-    catalogue::resources()
+    catalogue::built_in()
+        .resources()
         .iter()
         .find(|resource| {
             let named = resource.plural == name
                 || resource.singular == name
                 || resource.kind.eq_ignore_ascii_case(name)
-                || resource.short_names.contains(&name);
+                || resource.short_names.iter().any(|short| short == name);
             named && group.is_none_or(|group| resource.group == group)
         })
+        .map(|resource| &**resource)
         .ok_or_else(|| anyhow!("the server doesn't have a resource type \"{word}\""))
 }
 
@@ -30,7 +32,9 @@ pub fn of_object(object: &api::Value) -> Result<&'static Resource> {
         bail!("an object has no apiVersion or kind");
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    catalogue::find_kind(group, version, kind)
+    catalogue::built_in()
+        .find_kind(group, version, kind)
+        .map(|resource| &**resource)
         .ok_or_else(|| anyhow!("no matches for kind \"{kind}\" in version \"{api_version}\""))
 }
 
@@ -66,7 +70,7 @@ pub fn parse_targets(words: &[String]) -> Result<Vec<(&'static Resource, String)
 
 /// The collection's path; `namespace` is ignored for cluster-wide kinds and empty means all.
 pub fn collection_path(resource: &Resource, namespace: &str) -> String {
-    let root = match resource.group {
+    let root = match &*resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
     };
@@ -83,7 +87,7 @@ pub fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
 
 /// How kubectl names an object in its messages: `deployment.apps/web`.
 pub fn display_name(resource: &Resource, name: &str) -> String {
-    match resource.group {
+    match &*resource.group {
         "" => format!("{}/{name}", resource.singular),
         group => format!("{}.{group}/{name}", resource.singular),
     }

@@ -39,15 +39,15 @@ pub struct SnapshotArguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Save all objects of a running (or stopped) cluster to a file
+    /// Save all objects of a running or stopped cluster to a file
     Save(SaveArguments),
-    /// Make a cluster's store of a saved file; the cluster must be stopped
+    /// Create the store of a stopped cluster from a saved file
     Restore(RestoreArguments),
 }
 
 #[derive(Args)]
 struct SaveArguments {
-    /// File to write; it holds every Secret
+    /// File to write; it contains every Secret of the cluster
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -59,13 +59,13 @@ struct RestoreArguments {
     /// File that `snapshot save` wrote
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Data directory of the cluster to be, or of a stopped one
+    /// Data directory of a new or stopped cluster
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Replace the objects that are there; the old store is kept beside the new one
+    /// Replace the objects of an existing cluster; its old store is kept under another name
     #[arg(long)]
     force: bool,
-    /// How far resource versions jump, so that clients of the lost cluster read everything anew
+    /// Number by which resource versions increase, so that clients of the lost cluster list all objects again
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000_000)]
     bump_revision: u64,
 }
@@ -95,11 +95,11 @@ async fn save(arguments: SaveArguments) -> Result<()> {
         }
     };
     fs::rename(&temporary, file).with_context(|| file.display().to_string())?;
-    tell!("Saved {described} to {}.", file.display());
+    print_line!("Saved {described} to {}.", file.display());
     Ok(())
 }
 
-/// The store of the data directory, if there is one that nobody serves.
+/// The store of the data directory, if there is one and no server uses it.
 fn stopped(connection: &ConnectionArguments) -> Result<Option<RealDisk>> {
     if connection.kubeconfig.is_some() || !connection.data_dir.exists() {
         return Ok(None);
@@ -129,13 +129,13 @@ async fn save_running(connection: &ConnectionArguments, file: &Path) -> Result<(
     let connection = Connection::open(connection).await?;
     let asked = request(Method::GET, "/coracle/v1/snapshot", "*/*", None)?;
     let body = connection.send(asked).await?.into_body();
-    let parts = body
-        .into_data_stream()
-        .map(|part| part.map_err(|error| anyhow::anyhow!("the server broke off: {error}")));
+    let parts = body.into_data_stream().map(|part| {
+        part.map_err(|error| anyhow::anyhow!("the connection to the server broke: {error}"))
+    });
     keep(parts, file).await
 }
 
-/// Writes all parts to a file that only its owner reads, durably.
+/// Writes all parts to a file that only its owner can read, and syncs it to disk.
 async fn keep(parts: impl Stream<Item = Result<Bytes>>, file: &Path) -> Result<()> {
     let named = || file.display().to_string();
     let mut open = OpenOptions::new();
@@ -148,7 +148,7 @@ async fn keep(parts: impl Stream<Item = Result<Bytes>>, file: &Path) -> Result<(
     output.sync_all().with_context(named)
 }
 
-/// Checks a snapshot and says what it is.
+/// Checks a snapshot and describes it.
 fn describe(file: &Path) -> Result<String> {
     if !is_ours(file)? {
         check_etcd(file)?;
@@ -175,14 +175,14 @@ fn is_ours(file: &Path) -> Result<bool> {
     Ok(start == Embedded::MAGIC)
 }
 
-/// An etcd snapshot ends with the SHA-256 of all that comes before.
+/// An etcd snapshot ends with the SHA-256 of everything before it.
 fn check_etcd(file: &Path) -> Result<()> {
     let mut input = File::open(file)?;
     let length = input.metadata()?.len();
     let body = length.saturating_sub(CHECKSUM as u64);
     ensure!(
         body > 0 && body % SECTOR == 0,
-        "{} is neither a snapshot of Coracle nor of etcd",
+        "{} is neither a snapshot of Coracle nor one of etcd",
         file.display()
     );
     let mut hasher = Sha256::new();
@@ -197,9 +197,9 @@ fn check_etcd(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 1. Check the file, and that nobody uses the data directory.
-/// 2. Make the store beside its place.
-/// 3. Put a store that is replaced aside, and the new one in its place.
+/// 1. Checks the file, and that no server uses the data directory.
+/// 2. Creates the store under a temporary name.
+/// 3. Renames an existing store, and then the new one.
 async fn restore(arguments: RestoreArguments) -> Result<()> {
     let file = &arguments.file;
     let named = file.display().to_string();
@@ -216,7 +216,7 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
     let layout = Layout::create(&arguments.data_dir)?;
     let _lock = layout.lock()?;
     if keeper::running(&layout)?.is_some() {
-        bail!("the cluster is running; stop it first: coracle down");
+        bail!("the cluster is running: stop it first with `coracle down`");
     }
     let place = layout.store();
     let held = match place.exists() {
@@ -226,7 +226,7 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
     let is_empty = held.is_none() || has_no_files(&place)?;
     if !is_empty && !arguments.force {
         bail!(
-            "{} holds objects already; --force replaces them and keeps the old store beside",
+            "{} holds objects already: use --force to replace them (the old store is kept)",
             place.display()
         );
     }
@@ -256,25 +256,25 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
     }
     fs::rename(&fresh, &place).with_context(|| place.display().to_string())?;
     File::open(&layout.data_dir)?.sync_all()?;
-    tell!(
-        "Restored {} keys to {}; resource versions go on after {}.",
+    print_line!(
+        "Restored {} keys to {}; resource versions continue after {}.",
         contents.keys,
         place.display(),
         contents.revision
     );
     if let Some(old) = aside {
-        tell!("The store that was there is now {}.", old.display());
+        print_line!("The old store is now {}.", old.display());
     }
     Ok(())
 }
 
-/// Whether the directory holds nothing but its lock.
+/// Whether the directory contains nothing except its lock.
 fn has_no_files(directory: &Path) -> Result<bool> {
     let mut entries = fs::read_dir(directory)?;
     Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == "LOCK")))
 }
 
-/// The path with something behind its name.
+/// The path with `.suffix` appended to its name.
 fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{suffix}"));

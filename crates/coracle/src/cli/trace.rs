@@ -32,7 +32,7 @@ pub async fn run(arguments: TraceArguments) -> Result<ExitCode> {
     let name = match arguments.pod.split_once('/') {
         None => arguments.pod.as_str(),
         Some(("pod" | "pods" | "po", name)) => name,
-        Some((kind, _)) => bail!("only pods have a timeline, not {kind}"),
+        Some((kind, _)) => bail!("only pods have a timeline, not {kind}: use pod/NAME"),
     };
     let connection = Connection::open(&arguments.connection).await?;
     let path = format!(

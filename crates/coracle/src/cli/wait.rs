@@ -1,4 +1,5 @@
-//! `coracle wait`: for a condition, a field's value, or deletion; by watching, never by polling.
+//! `coracle wait`: waits for a condition, the value of a field, or the deletion of objects. It
+//! watches and does not poll.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,16 +18,16 @@ use crate::flags;
 
 #[derive(Args)]
 pub struct WaitArguments {
-    /// Resource type and names, e.g. `pod/web` or `deployment web`
+    /// Resource type and names, such as `pod/web` or `deployment web`
     #[arg(required = true, value_name = "TYPE[/NAME]")]
     targets: Vec<String>,
     /// What to wait for: `condition=NAME[=VALUE]`, `jsonpath={.field}=VALUE` or `delete`
     #[arg(long = "for", value_name = "WHAT")]
     what: String,
-    /// Label selector instead of names
+    /// Label selector of the objects, instead of names
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Give up after this time, e.g. 90s or 5m; 0 looks once, and a negative time waits a week
+    /// Time limit, such as 90s or 5m; 0 checks once, and a negative time waits for a week
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = limit, allow_hyphen_values = true)]
     timeout: Duration,
     #[command(flatten)]
@@ -35,12 +36,12 @@ pub struct WaitArguments {
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long to wait, as kubectl reads it.
-fn limit(text: &str) -> Result<Duration, String> {
+/// The time limit, with kubectl's meaning of zero and negative times.
+fn limit(text: &str) -> Result<Duration, flags::InvalidValue> {
     Ok(flags::signed_duration(text)?.unwrap_or(WEEK))
 }
 
-/// What an object must show.
+/// The state for which to wait.
 enum Goal {
     Condition { name: String, value: String },
     Field { path: Vec<String>, value: String },
@@ -57,7 +58,7 @@ pub async fn run(arguments: WaitArguments) -> Result<ExitCode> {
             continue;
         }
         let Some(selector) = &arguments.selector else {
-            bail!("resource name or --selector must be given");
+            bail!("give the name of a resource, or a --selector");
         };
         let path = resource::collection_path(resource, &connection.namespace);
         let list = connection
@@ -97,7 +98,7 @@ pub async fn run(arguments: WaitArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One look.
+/// Whether the object meets the goal now.
 async fn is_met_now(
     connection: &Connection,
     resource: &Resource,
@@ -154,7 +155,7 @@ fn parse_goal(text: &str) -> Result<Goal> {
     }
 }
 
-/// Lists, then watches from that list on; a watch that ends is begun again from a fresh list.
+/// Lists, then watches from that list on. A watch that ends starts again with a new list.
 async fn until(
     connection: &Connection,
     resource: &Resource,
@@ -194,7 +195,8 @@ async fn until(
             buffer.extend_from_slice(&frame);
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
-                let event = Value::from_json(&line).context("a watch event")?;
+                let event =
+                    Value::from_json(&line).context("the server sent an invalid watch event")?;
                 let met = match (event.str_at(&["type"]), goal) {
                     ("DELETED", Goal::Gone) => true,
                     ("DELETED", _) => bail!("{name} was deleted while waiting"),
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_parsed_and_met() {
+    fn conditions_fields_and_deletion_can_be_waited_for() {
         let pod = api::document!({"status": {
             "phase": "Running", "replicas": 2,
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_wait_is_read_as_kubectl_reads_it() {
+    fn zero_and_negative_time_limits_mean_what_they_mean_to_kubectl() {
         for (text, seconds) in [
             ("5s", 5),
             ("1m30s", 90),

@@ -1,5 +1,4 @@
-//! Changes a user's file under kubectl's lock, atomically: readers see the old or the new. Links,
-//! and who owns the file, stay.
+//! Changes a user's file atomically under kubectl's lock. Links to the file and its owner stay.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -10,18 +9,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use files::atomic_file::{self, Options};
 
-/// How long to wait for another program to let go of the lock.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for another program to release the lock.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The file that a path means, through links. One that does not exist is itself.
+/// The file to which a path leads through links. The path itself, if it does not exist.
 pub fn followed(path: &Path) -> Result<PathBuf> {
     match fs::canonicalize(path) {
         Ok(path) => Ok(path),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            std::path::absolute(path).with_context(|| path.display().to_string())
+            std::path::absolute(path).with_context(|| format!("opening {}", path.display()))
         }
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
+        Err(error) => Err(error).with_context(|| format!("opening {}", path.display())),
     }
 }
 
@@ -32,19 +31,20 @@ pub fn read(path: &Path) -> Result<Option<String>> {
             Err(_) => bail!("{} is not text and was not changed", path.display()),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
+        Err(error) => Err(error).with_context(|| format!("opening {}", path.display())),
     }
 }
 
-/// Replaces what the file says by what `edit` makes of it; `None` removes the file.
+/// Replaces the content of the file by the result of `edit`; `None` removes the file.
 pub fn change(
     path: &Path,
     edit: impl FnOnce(Option<&str>) -> Result<Option<String>>,
 ) -> Result<()> {
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("creating {}", directory.display()))?;
     }
-    let _lock = Lock::take(path)?;
+    let _lock = Lock::acquire(path)?;
     let old = read(path)?;
     let new = edit(old.as_deref())?;
     if new == old {
@@ -57,7 +57,7 @@ pub fn change(
 }
 
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    // A user's file that root changes stays the user's.
+    // A file that root changes keeps its owner.
     let owner = fs::metadata(path).map(|before| (before.uid(), before.gid()));
     let options = Options::private()
         .synced()
@@ -67,11 +67,11 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// As kubectl takes it: a file that must not exist yet.
+/// kubectl's lock: a file that must not exist yet.
 struct Lock(PathBuf);
 
 impl Lock {
-    fn take(path: &Path) -> Result<Lock> {
+    fn acquire(path: &Path) -> Result<Lock> {
         let lock = suffixed(path, ".lock");
         let mut waited = Duration::ZERO;
         loop {
@@ -83,9 +83,9 @@ impl Lock {
             match made {
                 Ok(_) => return Ok(Lock(lock)),
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(error).with_context(|| lock.display().to_string());
+                    return Err(error).with_context(|| format!("creating {}", lock.display()));
                 }
-                Err(_) if waited >= PATIENCE => bail!(
+                Err(_) if waited >= LOCK_LIMIT => bail!(
                     "{} exists: another program changes the kubeconfig; if none does, remove it",
                     lock.display()
                 ),

@@ -1,7 +1,9 @@
-//! The cluster's entries in a user's kubeconfig: a cluster, a user and a context, all three of one
-//! name. They are merged into what is there and taken out again; everything else stays.
+//! The cluster's entries in a user's kubeconfig: a cluster, a user and a context of the same name.
+//! They are merged into the file and removed again; everything else in it stays. [`own`] has the
+//! kubeconfigs of Coracle's own identities.
 
 mod file;
+pub mod own;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -12,32 +14,31 @@ use api::document::yaml;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::DEFAULT_DATA_DIR;
-use crate::layout::{Layout, Settings, write_private};
+use crate::layout::{DEFAULT_DATA_DIR, Layout, Settings, write_private};
 use crate::pki::Identity;
 
-/// The lists of a kubeconfig, and what an element of each holds besides its name.
+/// The lists of a kubeconfig, and the field of their elements besides the name.
 const SECTIONS: [(&str, &str); 3] = [
     ("clusters", "cluster"),
     ("contexts", "context"),
     ("users", "user"),
 ];
 
-/// How to reach a cluster, and as whom.
+/// The server of a cluster and an identity.
 pub struct Access<'a> {
     pub server: String,
     pub authority: &'a str,
     pub identity: &'a Identity,
 }
 
-/// Entries that were put into a file.
+/// A record of entries that were added to a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     file: PathBuf,
     name: String,
 }
 
-/// The name of the cluster's entries: that of the default data directory is `coracle`.
+/// The name of the cluster's entries. The cluster in the default data directory is `coracle`.
 pub fn name_of(layout: &Layout, settings: &Settings) -> String {
     match layout.data_dir == Path::new(DEFAULT_DATA_DIR) {
         true => "coracle".to_string(),
@@ -49,7 +50,7 @@ fn unique_name(settings: &Settings) -> String {
     format!("coracle-{}", settings.cluster_id)
 }
 
-/// Refuses a file that is not a kubeconfig; one that does not exist will be made.
+/// Rejects a file that is not a kubeconfig. A file that does not exist will be created.
 pub fn check(path: &Path) -> Result<()> {
     match file::read(&file::followed(path)?)? {
         Some(text) => parse(path, &text).map(drop),
@@ -57,8 +58,8 @@ pub fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// Puts the cluster's entries into a user's file, under a name that no other cluster has there, and
-/// remembers that. The context becomes the current one when it is new, as kind and k3d do it.
+/// Adds the cluster's entries to a user's file, under a name that no other cluster has there, and
+/// records that. A new context becomes the current one, as with kind and k3d.
 pub fn put(layout: &Layout, settings: &Settings, path: &Path, access: &Access<'_>) -> Result<()> {
     let path = file::followed(path)?;
     let mut used = name_of(layout, settings);
@@ -71,12 +72,12 @@ pub fn put(layout: &Layout, settings: &Settings, path: &Path, access: &Access<'_
         let after = with_entries(&before, &used, access);
         Ok(Some(text::rewrite(old, &before, &after)))
     })?;
-    remember(layout, &path, &used)
+    record_entries(layout, &path, &used)
 }
 
-/// Takes the cluster's entries out of every file that they were put into.
-pub fn withdraw(layout: &Layout, authority: &str) -> Result<()> {
-    for written in remembered(layout)? {
+/// Removes the cluster's entries from every file to which they were added.
+pub fn remove_entries(layout: &Layout, authority: &str) -> Result<()> {
+    for written in recorded(layout)? {
         let (path, name) = (&written.file, &written.name);
         if !path.exists() {
             continue;
@@ -97,12 +98,12 @@ pub fn withdraw(layout: &Layout, authority: &str) -> Result<()> {
     }
 }
 
-/// Where it is remembered which files have entries of this cluster.
+/// The file that records which kubeconfigs have entries of this cluster.
 pub fn record(layout: &Layout) -> PathBuf {
     layout.data_dir.join("kubeconfigs.json")
 }
 
-fn remembered(layout: &Layout) -> Result<Vec<Written>> {
+fn recorded(layout: &Layout) -> Result<Vec<Written>> {
     let path = record(layout);
     match std::fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string()),
@@ -111,8 +112,8 @@ fn remembered(layout: &Layout) -> Result<Vec<Written>> {
     }
 }
 
-fn remember(layout: &Layout, path: &Path, name: &str) -> Result<()> {
-    let mut all = remembered(layout)?;
+fn record_entries(layout: &Layout, path: &Path, name: &str) -> Result<()> {
+    let mut all = recorded(layout)?;
     let written = Written {
         file: path.to_path_buf(),
         name: name.to_string(),
@@ -124,23 +125,23 @@ fn remember(layout: &Layout, path: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The one document of a file, in the form of a kubeconfig as far as we touch it.
+/// The document of a file, checked to be a kubeconfig as far as entries are added to it.
 fn parse(path: &Path, text: &str) -> Result<Value> {
-    let refused = || format!("{} is not a kubeconfig and was not changed", path.display());
-    let documents = yaml::parse_documents(text.as_bytes()).with_context(refused)?;
+    let rejected = || format!("{} is not a kubeconfig and was not changed", path.display());
+    let documents = yaml::parse_documents(text.as_bytes()).with_context(rejected)?;
     let mut documents = documents.into_iter().filter(|document| !document.is_null());
     let document = documents.next().unwrap_or_else(Value::object);
     if documents.next().is_some() {
-        return Err(anyhow::anyhow!("it has several documents")).with_context(refused);
+        return Err(anyhow::anyhow!("it has several documents")).with_context(rejected);
     }
     let Some(fields) = document.as_object() else {
-        return Err(anyhow::anyhow!("it is not a mapping")).with_context(refused);
+        return Err(anyhow::anyhow!("it is not a mapping")).with_context(rejected);
     };
     for (name, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
         match fields.get(name).and_then(Value::as_str) {
             None | Some("") => {}
             Some(found) if found == expected => {}
-            Some(found) => bail!("{}: its {name} is {found}", refused()),
+            Some(found) => bail!("{}: its {name} is {found}", rejected()),
         }
     }
     for (section, _) in SECTIONS {
@@ -150,7 +151,7 @@ fn parse(path: &Path, text: &str) -> Result<Value> {
             Some(_) => false,
         };
         if !is_list_of_mappings {
-            bail!("{}: its {section} are not a list", refused());
+            bail!("{}: its {section} are not a list", rejected());
         }
     }
     Ok(document)
@@ -161,7 +162,7 @@ fn find<'a>(document: &'a Value, section: &str, name: &str) -> Option<&'a Value>
     items.iter().find(|item| item.str_at(&["name"]) == name)
 }
 
-/// Whether a cluster of that name is one with another authority than ours.
+/// Whether the cluster of that name has another certificate authority, and so is another cluster.
 fn belongs_to_another(document: &Value, name: &str, authority: &str) -> bool {
     let found = find(document, "clusters", name);
     found.is_some_and(|item| {
@@ -169,23 +170,27 @@ fn belongs_to_another(document: &Value, name: &str, authority: &str) -> bool {
     })
 }
 
+/// The contents of an element of each of the [`SECTIONS`].
+fn entries(access: &Access<'_>, cluster: &str, user: &str) -> [Value; 3] {
+    [
+        api::document!({
+            "server": (access.server.as_str()),
+            "certificate-authority-data": (encode(access.authority)),
+        }),
+        api::document!({"cluster": cluster, "user": user}),
+        api::document!({
+            "client-certificate-data": (encode(&access.identity.certificate)),
+            "client-key-data": (encode(&access.identity.key)),
+        }),
+    ]
+}
+
 fn with_entries(before: &Value, name: &str, access: &Access<'_>) -> Value {
     let mut after = before.clone();
     after.set_default(&["apiVersion"], "v1");
     after.set_default(&["kind"], "Config");
     let is_new = find(before, "contexts", name).is_none();
-    let entries = [
-        api::document!({
-            "server": (access.server.as_str()),
-            "certificate-authority-data": (encode(access.authority)),
-        }),
-        api::document!({"cluster": name, "user": name}),
-        api::document!({
-            "client-certificate-data": (encode(&access.identity.certificate)),
-            "client-key-data": (encode(&access.identity.key)),
-        }),
-    ];
-    for ((section, field), entry) in SECTIONS.into_iter().zip(entries) {
+    for ((section, field), entry) in SECTIONS.into_iter().zip(entries(access, name, name)) {
         if after.get(section).is_none_or(Value::is_null) {
             after.set(&[section], Vec::<Value>::new());
         }
@@ -193,7 +198,7 @@ fn with_entries(before: &Value, name: &str, access: &Access<'_>) -> Value {
             continue;
         };
         match items.iter_mut().find(|item| item.str_at(&["name"]) == name) {
-            // A namespace or whatever else a user added to our entry stays.
+            // Fields that the user added to the entry stay, such as a namespace.
             Some(item) => {
                 if item
                     .get(field)
@@ -232,7 +237,7 @@ fn without_entries(before: &Value, name: &str) -> Value {
     after
 }
 
-/// Whether a kubeconfig says nothing.
+/// Whether a kubeconfig has no entries.
 fn is_empty(document: &Value) -> bool {
     document.fields_at(&[]).all(|(name, value)| match name {
         "apiVersion" | "kind" => true,
@@ -325,7 +330,7 @@ contexts:
     }
 
     #[test]
-    fn entries_are_added_beside_others_which_stay_to_the_letter() {
+    fn other_entries_stay_unchanged_when_entries_are_added() {
         let fixture = Fixture::new();
         std::fs::write(fixture.file(), OTHERS).unwrap();
         fixture.put("ca").unwrap();
@@ -341,14 +346,14 @@ contexts:
         }
         let mode = std::fs::metadata(fixture.file()).unwrap().permissions();
         assert_eq!(mode.mode() & 0o777, 0o600);
-        withdraw(&fixture.layout, "ca").unwrap();
+        remove_entries(&fixture.layout, "ca").unwrap();
         let expected = OTHERS.replace("current-context: work", "current-context: \"\"");
         assert_eq!(fixture.text(), expected);
         assert!(!record(&fixture.layout).exists());
     }
 
     #[test]
-    fn a_later_start_does_not_switch_the_context_and_keeps_what_was_added_to_ours() {
+    fn a_later_start_keeps_the_current_context_and_fields_of_the_user() {
         let fixture = Fixture::new();
         fixture.put("ca").unwrap();
         let text = fixture.text().replace(
@@ -369,26 +374,26 @@ contexts:
     }
 
     #[test]
-    fn a_file_that_only_we_wrote_goes_with_the_cluster() {
+    fn a_file_without_other_entries_is_removed_with_the_cluster() {
         let fixture = Fixture::new();
         fixture.put("ca").unwrap();
-        withdraw(&fixture.layout, "ca").unwrap();
+        remove_entries(&fixture.layout, "ca").unwrap();
         assert!(!fixture.file().exists());
     }
 
     #[test]
-    fn a_cluster_of_the_same_name_but_another_authority_is_left_alone() {
+    fn an_entry_of_another_cluster_with_the_same_name_is_unchanged() {
         let fixture = Fixture::new();
         fixture.put("ca").unwrap();
         let ours = fixture.text();
-        withdraw(&fixture.layout, "another").unwrap();
+        remove_entries(&fixture.layout, "another").unwrap();
         assert_eq!(fixture.text(), ours);
         let document = parse(&fixture.file(), &ours).unwrap();
         assert!(belongs_to_another(&document, "coracle-00c0de", "another"));
     }
 
     #[test]
-    fn what_is_not_a_kubeconfig_is_refused_and_not_touched() {
+    fn a_file_that_is_no_kubeconfig_is_rejected_and_unchanged() {
         let fixture = Fixture::new();
         for text in [
             "clusters: [",
@@ -408,7 +413,7 @@ contexts:
             );
             assert_eq!(fixture.text(), text);
         }
-        assert!(remembered(&fixture.layout).unwrap().is_empty());
+        assert!(recorded(&fixture.layout).unwrap().is_empty());
     }
 
     #[test]
@@ -429,7 +434,7 @@ contexts:
     }
 
     #[test]
-    fn a_link_stays_a_link_and_a_lock_of_somebody_else_is_respected() {
+    fn symbolic_links_stay_and_locks_of_other_programs_are_respected() {
         let fixture = Fixture::new();
         let target = fixture.directory.path().join("target");
         std::fs::write(&target, OTHERS).unwrap();

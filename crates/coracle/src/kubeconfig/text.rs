@@ -1,5 +1,5 @@
-//! Writes a changed kubeconfig with as few changed lines as can be: comments, order and style of
-//! the rest stay. A file in a style that is not understood line by line is written anew.
+//! Writes a changed kubeconfig with as few changed lines as possible: comments, order and style of
+//! the rest stay. A file that cannot be edited line by line is written completely.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use api::document::yaml;
 
 use super::SECTIONS;
 
-/// The text that says `after`, where `old` says `before`.
+/// The text of the document `after`, edited from the text `old` of the document `before`.
 pub fn rewrite(old: &str, before: &Value, after: &Value) -> String {
     if before == after {
         return old.to_string();
     }
-    // Believed only where it says exactly what it should.
+    // The edited text is used only if it parses to exactly `after`.
     let edited = edit(old, before, after).filter(|text| {
         let read = yaml::parse_documents(text.as_bytes());
         read.is_ok_and(|documents| documents.as_slice() == std::slice::from_ref(after))
@@ -41,7 +41,7 @@ fn edit(old: &str, before: &Value, after: &Value) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// Makes the elements of one list those of `after`: lines of elements that stay are kept.
+/// Replaces the elements of one list by those of `after`. The lines of unchanged elements stay.
 fn edit_section(lines: &mut Vec<String>, section: &str, after: &Value) -> Option<()> {
     let Some(header) = lines.iter().position(|line| is_key(line, section)) else {
         lines.extend(
@@ -63,7 +63,7 @@ fn edit_section(lines: &mut Vec<String>, section: &str, after: &Value) -> Option
     let indent = items.first().map_or(0, |(indent, _)| *indent);
     let wanted = after.list_at(&[section]);
     let mut kept: Vec<String> = Vec::new();
-    // What stands before the first element.
+    // The lines before the first element.
     let first = items
         .first()
         .map_or(end - header - 1, |(_, range)| range.start);
@@ -104,7 +104,7 @@ fn edit_section(lines: &mut Vec<String>, section: &str, after: &Value) -> Option
     Some(())
 }
 
-/// The elements of a block list: how far they are indented and which lines are theirs.
+/// The elements of a block list: their indentation and their lines.
 fn items(body: &[String]) -> Vec<(usize, Range<usize>)> {
     let indent_of = |line: &str| line.len() - line.trim_start().len();
     let is_filler = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
@@ -127,7 +127,7 @@ fn items(body: &[String]) -> Vec<(usize, Range<usize>)> {
     items
 }
 
-/// A list element in lines.
+/// The lines of a list element.
 fn element(item: &Value, indent: usize) -> Vec<String> {
     let text = yaml::to_yaml(&Value::Array(vec![item.clone()]));
     let lines = text.lines().filter(|line| !line.is_empty());
@@ -145,7 +145,7 @@ fn is_key(line: &str, name: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// A line that begins another field of the document.
+/// Whether a line starts another field of the document.
 fn is_top_level(line: &str) -> bool {
     !line.is_empty() && !line.starts_with([' ', '\t', '-', '#'])
 }

@@ -1,11 +1,11 @@
-//! A joined node's certificates: in use, on disk, and renewed before they end, without a restart.
+//! Renews the certificates of a joined node before they expire, without a restart.
 //!
-//! 1. Each is held where new connections take it from.
-//! 2. When most of its time is over, a new key is made and a certificate requested through the API,
-//!    with the node's own identity; the cluster's controllers approve and sign it.
-//! 3. It is written down, then put in the place of the old one.
+//! 1. New connections use the certificate in [`CertificateInUse`].
+//! 2. When most of its lifetime is over, a new key is made and a certificate is requested through
+//!    the API with the node's own identity; the cluster's controllers approve and sign it.
+//! 3. The new certificate is written to disk, and then replaces the one in use.
 
-mod held;
+mod certificate;
 mod request;
 
 use std::sync::Arc;
@@ -16,39 +16,42 @@ use environment::Environment;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::kubeconfig::own;
 use crate::layout::{Layout, Settings};
 use crate::pki::{self, Identity};
-pub use held::{Held, Validity};
-use request::{Requester, Wanted};
+pub use certificate::{CertificateInUse, Validity};
+use request::{CertificateRequest, Requester};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LAST_PAUSE: Duration = Duration::from_secs(600);
+const FIRST_BACKOFF: Duration = Duration::from_secs(5);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 
-/// Everything a joined node proves its identity with.
+/// All certificates of a joined node.
 #[derive(Clone)]
 pub struct Certificates {
-    pub node: Arc<Held>,
-    pub serving: Arc<Held>,
-    pub proxy: Arc<Held>,
-    pub local_path: Arc<Held>,
+    pub node: Arc<CertificateInUse>,
+    pub serving: Arc<CertificateInUse>,
+    pub proxy: Arc<CertificateInUse>,
+    pub local_path: Arc<CertificateInUse>,
 }
 
 impl Certificates {
-    /// As they lie in the node's data directory.
+    /// Reads them from the node's data directory.
     pub fn read(layout: &Layout) -> Result<Certificates> {
         let of_kubeconfig = |file: &std::path::Path| {
-            Held::new(pki::identity_in(file)?).with_context(|| file.display().to_string())
+            CertificateInUse::new(own::identity(file)?)
+                .with_context(|| format!("reading {}", file.display()))
         };
         Ok(Certificates {
             node: of_kubeconfig(&layout.node_kubeconfig())?,
-            serving: Held::new(pki::serving_identity(&layout.pki())?)?,
+            serving: CertificateInUse::new(pki::serving_identity(&layout.pki())?)?,
             proxy: of_kubeconfig(&layout.proxy_kubeconfig())?,
             local_path: of_kubeconfig(&layout.local_path_kubeconfig())?,
         })
     }
 
-    /// Renews all of them in time. `at_once`: they are a ticket's, which others may have seen.
-    pub async fn keep(
+    /// Renews all of them until shutdown, each before it expires. `at_once` renews them now as well:
+    /// they are a ticket's, which others may have seen.
+    pub async fn keep_renewed(
         self,
         client: kube::Client,
         layout: Layout,
@@ -59,34 +62,38 @@ impl Certificates {
     ) -> Result<()> {
         let requester = Requester::new(client, environment.clone());
         let node = settings.node_name.as_str();
-        let address = crate::server::node_address(&settings)?;
-        let keep = |held: Arc<Held>, wanted: Wanted, write: Write| {
+        let address = crate::host::node_address(&settings)?;
+        let keep = |in_use: Arc<CertificateInUse>, request: CertificateRequest, write: Write| {
             let renewal = Renewal {
                 requester: requester.clone(),
                 layout: layout.clone(),
-                held,
-                wanted,
+                in_use,
+                request,
                 write,
             };
             renewal.keep(at_once, environment.clone(), shutdown.clone())
         };
         tokio::try_join!(
-            keep(self.node, Wanted::kubelet(node), |layout, identity| {
-                pki::replace_identity(&layout.node_kubeconfig(), identity)
-            }),
+            keep(
+                self.node,
+                CertificateRequest::kubelet(node),
+                |layout, identity| { own::replace_identity(&layout.node_kubeconfig(), identity) }
+            ),
             keep(
                 self.serving,
-                Wanted::serving(node, address),
+                CertificateRequest::serving(node, address),
                 |layout, identity| { pki::save_serving(&layout.pki(), identity) }
             ),
-            keep(self.proxy, Wanted::proxy(node), |layout, identity| {
-                pki::replace_identity(&layout.proxy_kubeconfig(), identity)
-            }),
+            keep(
+                self.proxy,
+                CertificateRequest::proxy(node),
+                |layout, identity| { own::replace_identity(&layout.proxy_kubeconfig(), identity) }
+            ),
             keep(
                 self.local_path,
-                Wanted::local_path(node),
+                CertificateRequest::local_path(node),
                 |layout, identity| {
-                    pki::replace_identity(&layout.local_path_kubeconfig(), identity)
+                    own::replace_identity(&layout.local_path_kubeconfig(), identity)
                 }
             ),
         )?;
@@ -96,13 +103,13 @@ impl Certificates {
 
 type Write = fn(&Layout, &Identity) -> Result<()>;
 
-/// How one of them is renewed.
+/// The renewal of one certificate.
 struct Renewal {
     requester: Requester,
     layout: Layout,
-    held: Arc<Held>,
-    wanted: Wanted,
-    /// Puts it where the next start finds it.
+    in_use: Arc<CertificateInUse>,
+    request: CertificateRequest,
+    /// Writes the certificate to the place from which the next start reads it.
     write: Write,
 }
 
@@ -113,7 +120,7 @@ impl Renewal {
         environment: Environment,
         shutdown: CancellationToken,
     ) -> Result<()> {
-        let first = self.held.validity()?;
+        let first = self.in_use.validity()?;
         let renewal = &self;
         let renew = move || renewal.renew();
         tokio::select! {
@@ -124,17 +131,19 @@ impl Renewal {
     }
 
     async fn renew(&self) -> Result<Validity> {
-        let identity = self.requester.request(&self.wanted).await?;
+        let identity = self.requester.request(&self.request).await?;
         let next = Validity::of(&identity.certificate)?;
-        (self.write)(&self.layout, &identity)?;
-        self.held.replace(&identity)?;
-        info!("a certificate of {} was renewed", self.wanted.user);
+        let (write, layout, written) = (self.write, self.layout.clone(), identity.clone());
+        // The write is synced to disk, which takes its time.
+        tokio::task::spawn_blocking(move || write(&layout, &written)).await??;
+        self.in_use.replace(&identity)?;
+        info!("Renewed a certificate of {}", self.request.user);
         Ok(next)
     }
 }
 
-/// Calls `renew` whenever most of a certificate's time is over, for ever; a failure is repeated
-/// after a pause that grows.
+/// Calls `renew` whenever most of a certificate's lifetime is over, for ever. After a failure it
+/// tries again with a growing back-off.
 async fn keep_current<Renewed: Future<Output = Result<Validity>>>(
     mut validity: Validity,
     at_once: bool,
@@ -145,7 +154,7 @@ async fn keep_current<Renewed: Future<Output = Result<Validity>>>(
         true => environment.now().as_second(),
         false => validity.renewal(environment),
     };
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = FIRST_BACKOFF;
     loop {
         let wait = due - environment.now().as_second();
         tokio::time::sleep(Duration::from_secs(wait.max(0) as u64)).await;
@@ -153,13 +162,18 @@ async fn keep_current<Renewed: Future<Output = Result<Validity>>>(
             Ok(next) => {
                 validity = next;
                 due = validity.renewal(environment);
-                pause = FIRST_PAUSE;
+                backoff = FIRST_BACKOFF;
             }
             Err(error) => {
                 let left = validity.until - environment.now().as_second();
-                warn!("a certificate that ends in {left} s could not be renewed yet: {error:#}");
-                due = environment.now().as_second() + pause.as_secs() as i64;
-                pause = (pause * 2).min(LAST_PAUSE);
+                warn!(
+                    "Cannot renew a certificate that expires in {left} s, and will try again in \
+                     {} s: {}",
+                    backoff.as_secs(),
+                    environment::chain(error.as_ref())
+                );
+                due = environment.now().as_second() + backoff.as_secs() as i64;
+                backoff = (backoff * 2).min(LONGEST_BACKOFF);
             }
         }
     }
@@ -174,7 +188,7 @@ mod tests {
     const DAY: i64 = 86_400;
 
     #[tokio::test(start_paused = true)]
-    async fn a_certificate_is_renewed_again_and_again_before_it_ends() {
+    async fn certificates_are_renewed_before_they_expire_also_after_failures() {
         let environment = Environment::simulated(7, 1_767_225_600_000_000);
         let start = environment.now().as_second();
         let first = Validity {
@@ -187,11 +201,11 @@ mod tests {
         let renew = move || async move {
             let now = environment.now().as_second();
             let last = *renewals.borrow().last().unwrap();
-            assert!(now < last.until, "it has ended");
-            assert!(now >= last.from + DAY * 7 / 10, "it has hardly begun");
+            assert!(now < last.until, "the certificate has expired");
+            assert!(now >= last.from + DAY * 7 / 10, "renewed too early");
             if *failures.borrow() > 0 {
                 *failures.borrow_mut() -= 1;
-                anyhow::bail!("the server is away");
+                anyhow::bail!("the server does not answer");
             }
             let next = Validity {
                 from: now,
@@ -208,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tickets_certificate_is_replaced_at_once() {
+    async fn the_certificate_of_a_ticket_is_renewed_at_once() {
         let environment = Environment::simulated(7, 1_767_225_600_000_000);
         let start = environment.now().as_second();
         let validity = Validity {

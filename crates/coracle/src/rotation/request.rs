@@ -1,5 +1,5 @@
-//! Asks the cluster for a certificate: a CertificateSigningRequest with the node's own identity, and
-//! a watch until it is signed or refused.
+//! Requests a certificate from the cluster: creates a CertificateSigningRequest with the node's own
+//! identity, and watches it until it is signed, denied or failed.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use rcgen::{CertificateParams, KeyPair, SanType};
 
 use crate::pki::{self, Identity};
 
-/// How long certificates are asked for. A node that was off for longer must be invited again.
+/// The requested lifetime of certificates. A node that was off for longer must be invited again.
 const LIFETIME_SECONDS: i32 = 90 * 86_400;
-/// As long as upstream's kubelet waits.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long to wait for the signature, as upstream's kubelet does.
+const SIGNATURE_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// What a certificate is to be for.
-pub struct Wanted {
+/// The contents of a certificate to request.
+pub struct CertificateRequest {
     signer: &'static str,
     purpose: &'static str,
     pub user: String,
@@ -32,9 +32,9 @@ pub struct Wanted {
     names: Vec<SanType>,
 }
 
-impl Wanted {
-    pub fn kubelet(node: &str) -> Wanted {
-        Wanted {
+impl CertificateRequest {
+    pub fn kubelet(node: &str) -> CertificateRequest {
+        CertificateRequest {
             signer: "kubernetes.io/kube-apiserver-client-kubelet",
             purpose: "client auth",
             user: format!("system:node:{node}"),
@@ -43,36 +43,36 @@ impl Wanted {
         }
     }
 
-    pub fn serving(node: &str, address: IpAddr) -> Wanted {
+    pub fn serving(node: &str, address: IpAddr) -> CertificateRequest {
         let name = node.to_string().try_into().map(SanType::DnsName);
-        Wanted {
+        CertificateRequest {
             signer: "kubernetes.io/kubelet-serving",
             purpose: "server auth",
             names: name
                 .into_iter()
                 .chain([SanType::IpAddress(address)])
                 .collect(),
-            ..Wanted::kubelet(node)
+            ..CertificateRequest::kubelet(node)
         }
     }
 
-    pub fn proxy(node: &str) -> Wanted {
+    pub fn proxy(node: &str) -> CertificateRequest {
         let (user, groups) = pki::proxy_of(node);
-        Wanted {
+        CertificateRequest {
             signer: "kubernetes.io/kube-apiserver-client",
             user,
             groups,
-            ..Wanted::kubelet(node)
+            ..CertificateRequest::kubelet(node)
         }
     }
 
-    pub fn local_path(node: &str) -> Wanted {
+    pub fn local_path(node: &str) -> CertificateRequest {
         let (user, groups) = pki::local_path_of(node);
-        Wanted {
+        CertificateRequest {
             signer: "kubernetes.io/kube-apiserver-client",
             user,
             groups,
-            ..Wanted::kubelet(node)
+            ..CertificateRequest::kubelet(node)
         }
     }
 }
@@ -91,8 +91,8 @@ impl Requester {
         }
     }
 
-    /// A new key, and a certificate for it.
-    pub async fn request(&self, wanted: &Wanted) -> Result<Identity> {
+    /// Makes a new key and returns it with a certificate for it.
+    pub async fn request(&self, wanted: &CertificateRequest) -> Result<Identity> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
         let groups: Vec<&str> = wanted.groups.iter().map(String::as_str).collect();
@@ -120,7 +120,7 @@ impl Requester {
         let made = api.create(&PostParams::default(), &csr).await;
         let made = made.map_err(|error| anyhow::anyhow!("{}", retry::sentence(&error)))?;
         let name = made.metadata.name.context("the request has no name")?;
-        let signed = tokio::time::timeout(PATIENCE, self.signed(&name)).await;
+        let signed = tokio::time::timeout(SIGNATURE_LIMIT, self.signed(&name)).await;
         Ok(Identity {
             certificate: signed.context("nobody signed the request in time")??,
             key: key.serialize_pem(),

@@ -1,5 +1,6 @@
-//! The cluster of a simulation that was given none: API server, controllers and, once the pods are
-//! there, the scheduler, as `coracle server` runs them; durable, and gone afterwards.
+//! The temporary cluster of a simulation: API server, controllers and, once the pods exist, the
+//! scheduler, as `coracle server` runs them. It writes to disk as any cluster does, and is deleted
+//! afterwards.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,17 +14,19 @@ use environment::Environment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::cluster_arguments::ClusterArguments;
 use crate::layout::Layout;
-use crate::server::{ClusterArguments, prepare};
+use crate::log_tail::log_tail;
+use crate::prepare::prepare;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// A simulated node needs none of these.
+/// Simulated nodes need none of these components.
 const WITHOUT: &str = "node,proxy,dns";
 
 pub struct OwnCluster {
     directory: tempfile::TempDir,
     layout: Layout,
-    /// Held over the restart, so that connections wait instead of being refused.
+    /// Stays open during the restart, so that connections wait instead of being refused.
     listener: OwnedFd,
     server: Option<Child>,
 }
@@ -37,7 +40,7 @@ impl OwnCluster {
             Some(parent) => builder.tempdir_in(parent),
             None => builder.tempdir(),
         }
-        .context("a directory for the cluster")?;
+        .context("creating a directory for the simulation's cluster")?;
         let layout = Layout::create(&directory.path().join("data"))?;
         let flags = ClusterArguments::augment_args(clap::Command::new("simulate"));
         let flags = flags.try_get_matches_from(["simulate", "--port", "0"])?;
@@ -60,21 +63,24 @@ impl OwnCluster {
         self.layout.kubeconfig()
     }
 
-    /// Ends the server and starts it on the same data, now with a scheduler.
+    /// Restarts the server on the same data, now with a scheduler.
     pub async fn restart_with_scheduler(&mut self) -> Result<()> {
         self.stop()?;
         self.run_server(WITHOUT).await
     }
 
-    /// Whether the server still runs.
+    /// Fails when the server has ended.
     pub fn check(&mut self) -> Result<()> {
         match self.server.as_mut().map(Child::try_wait) {
             Some(Ok(None)) => Ok(()),
-            _ => bail!("the server ended\n{}", self.log()),
+            _ => bail!(
+                "the simulation's server ended; the end of its log is:\n{}",
+                self.log()
+            ),
         }
     }
 
-    /// Ends the cluster and leaves nothing of it.
+    /// Stops and deletes the cluster.
     pub fn remove(mut self) -> Result<()> {
         self.stop()?;
         let removed = Command::new(std::env::current_exe()?)
@@ -93,9 +99,7 @@ impl OwnCluster {
     }
 
     fn log(&self) -> String {
-        let text = std::fs::read_to_string(self.log_file()).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+        log_tail(&self.log_file())
     }
 
     async fn run_server(&mut self, without: &str) -> Result<()> {
@@ -126,7 +130,12 @@ impl OwnCluster {
         };
         match tokio::time::timeout(START_LIMIT, ready).await {
             Ok(result) => result,
-            Err(_) => bail!("the server did not become ready\n{}", self.log()),
+            Err(_) => bail!(
+                "the simulation's server did not become ready within {} s; the end of its log \
+                 is:\n{}",
+                START_LIMIT.as_secs(),
+                self.log()
+            ),
         }
     }
 
@@ -141,7 +150,7 @@ impl OwnCluster {
 
 impl Drop for OwnCluster {
     fn drop(&mut self) {
-        // After a failure; `remove` has done it otherwise.
+        // Only after a failure: `remove` has stopped the server otherwise.
         let _ = self.stop();
     }
 }

@@ -1,11 +1,12 @@
-//! `coracle simulate`: nodes that only pretend to run pods, for capacity planning and for measuring
-//! a scheduler. Works on a cluster of its own, which is gone afterwards, or on any other.
+//! `coracle simulate`: simulated nodes that run no containers, for capacity planning and for
+//! measuring a scheduler. It uses a temporary cluster, or the cluster of a kubeconfig.
 //!
-//! 1. Nodes register and keep their leases; all pods are created while no scheduler runs.
+//! 1. Nodes register and renew their leases; all pods are created while no scheduler runs.
 //! 2. The scheduler starts; one watcher counts the bindings as they appear.
-//! 3. The nodes report their pods as running, and everything is removed.
+//! 3. The nodes report their pods as running, and everything is deleted.
 
 mod cluster;
+mod names;
 mod nodes;
 mod pace;
 mod requests;
@@ -28,47 +29,47 @@ use workload::Workload;
 
 #[derive(Args)]
 pub struct SimulateArguments {
-    /// How many nodes to simulate
+    /// Number of nodes to simulate
     #[arg(long, value_name = "N", default_value_t = 100)]
     nodes: usize,
-    /// How many pods to schedule
+    /// Number of pods to schedule
     #[arg(long, value_name = "M", default_value_t = 1000)]
     pods: usize,
-    /// Cluster to work on [default: one of its own, removed at the end]
+    /// Kubeconfig of the cluster to use [default: a temporary cluster]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// What the pods ask for
+    /// Kind of pods to schedule
     #[arg(long, value_enum, default_value_t = Workload::Plain)]
     workload: Workload,
-    /// When nodes report their pods as running
+    /// When the nodes report their pods as running
     #[arg(long, value_enum, default_value_t = Report::Afterwards)]
     report: Report,
-    /// Where the cluster of its own lies [default: the system's directory for temporary files]
+    /// Parent directory of the temporary cluster's data [default: the system's temporary directory]
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
     directory: Option<PathBuf>,
-    /// Keep the nodes alive until interrupted
+    /// Keep the simulated nodes running until interrupted
     #[arg(long)]
     stay: bool,
-    /// Give up when no pod was bound for so long, e.g. 90s or 5m
+    /// Give up when no pod was bound for this time, such as 90s or 5m
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::flags::duration)]
     patience: Duration,
 }
 
-/// When the simulated nodes write the status of pods that they were given.
+/// When the simulated nodes write the status of their pods.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Report {
-    /// After the last binding, so that it is the scheduler that is measured
+    /// After the last binding, so that only the scheduler is measured
     Afterwards,
-    /// As soon as they are bound
+    /// As soon as a pod is bound
     AtOnce,
 }
 
-/// More would be accepted, but nobody has waited for the end of it.
+/// The largest number of nodes and of pods.
 const MOST: usize = 1_000_000;
 
 pub fn run(arguments: SimulateArguments) -> Result<ExitCode> {
     if arguments.nodes == 0 || arguments.pods == 0 || arguments.nodes.max(arguments.pods) > MOST {
-        bail!("--nodes and --pods must lie between 1 and {MOST}");
+        bail!("--nodes and --pods must be between 1 and {MOST}");
     }
     arguments.workload.check(arguments.nodes, arguments.pods)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -78,7 +79,7 @@ pub fn run(arguments: SimulateArguments) -> Result<ExitCode> {
         let stop = CancellationToken::new();
         let signals = stop.clone();
         tokio::spawn(async move {
-            if crate::server::wait_for_shutdown(&signals).await.is_ok() {
+            if crate::process::wait_for_shutdown(&signals).await.is_ok() {
                 signals.cancel();
             }
         });
@@ -98,7 +99,7 @@ async fn simulate(arguments: &SimulateArguments, stop: &CancellationToken) -> Re
             result = measure(arguments, &kubeconfig, Some(&mut own), stop) => result,
         };
         own.remove()?;
-        tell!("{}", result?);
+        print_line!("{}", result?);
         return Ok(());
     };
     let result = tokio::select! {
@@ -108,11 +109,11 @@ async fn simulate(arguments: &SimulateArguments, stop: &CancellationToken) -> Re
     };
     let requests = Requests::open(kubeconfig).await?;
     let cleaned = nodes::remove_all(&requests, arguments.nodes).await;
-    tell!("{}", result?);
+    print_line!("{}", result?);
     cleaned
 }
 
-/// Runs the simulation; the line that sums it up.
+/// Runs the simulation. Returns its summary line.
 async fn measure(
     arguments: &SimulateArguments,
     kubeconfig: &std::path::Path,
@@ -123,11 +124,11 @@ async fn measure(
     let requests = Requests::open(kubeconfig).await?;
     let started = environment.now_micros();
     workload::prepare(&requests).await?;
-    let has_others = nodes::are_there(&requests).await?;
+    let has_others = nodes::has_nodes(&requests).await?;
     let nodes = Nodes::register(&requests, arguments.nodes, &environment).await?;
     let registered = environment.now_micros();
-    tell!(
-        "{} nodes registered in {:.1} s",
+    print_line!(
+        "Registered {} nodes in {:.1} s.",
         arguments.nodes,
         seconds(started, registered)
     );
@@ -141,29 +142,31 @@ async fn measure(
         .create(&requests, arguments.nodes, arguments.pods, has_others)
         .await?;
     let created = environment.now_micros();
-    tell!(
-        "{} pods created in {:.1} s{}",
+    print_line!(
+        "Created {} pods in {:.1} s{}.",
         arguments.pods,
         seconds(registered, created),
         match fillers {
             0 => String::new(),
-            fillers => format!(", on nodes that run {fillers} others"),
+            fillers => format!("; the nodes already run {fillers} others"),
         }
     );
     match own.as_deref_mut() {
         Some(own) => own.restart_with_scheduler().await?,
-        None => tell!("pods wait for a scheduler"),
+        None => print_line!("The pods wait for a scheduler."),
     }
     let patience = arguments.patience;
     let bound = watcher.wait_for(arguments.pods, patience).await?;
-    let summary = bound.summary(arguments.nodes).context("no pod was bound")?;
-    tell!("{}", bound.by_second());
+    let summary = bound
+        .summary(arguments.nodes)
+        .context("the scheduler bound no pod")?;
+    print_line!("{}", bound.by_second());
     watcher.report_all();
     watcher.wait_until_running(patience).await?;
-    tell!("{} pods run", arguments.pods);
+    print_line!("All {} pods are running.", arguments.pods);
     if arguments.stay {
-        tell!(
-            "{summary}\nstaying until interrupted; KUBECONFIG={}",
+        print_line!(
+            "{summary}\nThe nodes keep running until this command is interrupted. Kubeconfig: {}",
             kubeconfig.display()
         );
         stop.cancelled().await;

@@ -1,5 +1,5 @@
-//! The simulated nodes: they register, keep their leases, and say what the pods given to them do.
-//! One task serves all of them; nothing is kept per node but the version of its lease.
+//! The simulated nodes: they register, renew their leases, and write the status of their pods. One
+//! task serves all of them, and keeps only the resource version of each node's lease.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::names::{SIMULATED, ZONES, node_name, pods_path};
 use super::requests::{JSON, Requests, collect, for_each};
-use super::workload::{self, SIMULATED, ZONES, pods_path};
+use super::workload;
 
-/// How often a node says that it is there, and for how long that holds, as with a kubelet.
+/// How often a node renews its lease, and for how long the lease is valid, as with a kubelet.
 const RENEWAL: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: u32 = 40;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -30,12 +31,8 @@ impl Drop for Nodes {
     }
 }
 
-pub fn name(number: usize) -> String {
-    format!("simulated-{number:05}")
-}
-
-/// Whether the cluster has nodes.
-pub async fn are_there(requests: &Requests) -> Result<bool> {
+/// Whether the cluster has any nodes.
+pub async fn has_nodes(requests: &Requests) -> Result<bool> {
     #[derive(Deserialize)]
     struct List {
         items: Vec<serde::de::IgnoredAny>,
@@ -58,18 +55,20 @@ impl Nodes {
         .await?;
         let renewing = tokio::spawn(renew(requests.clone(), leases, environment.clone()));
         Ok(Nodes {
-            names: (0..count).map(|number| (name(number), number)).collect(),
+            names: (0..count)
+                .map(|number| (node_name(number), number))
+                .collect(),
             renewing,
         })
     }
 
-    /// The nodes' names with their numbers.
+    /// The numbers of the nodes, by name.
     pub fn names(&self) -> BTreeMap<String, usize> {
         self.names.clone()
     }
 }
 
-/// Makes the node and its lease; the lease's version.
+/// Creates a node and its lease. Returns the resource version of the lease.
 async fn register_one(
     requests: &Requests,
     number: usize,
@@ -77,9 +76,8 @@ async fn register_one(
 ) -> Result<String> {
     let node = node(number, environment);
     requests.create(NODES, &node).await?;
-    // Every new node is tainted until somebody has seen that it is ready. Where no controller looks
-    // after nodes nobody would.
-    let path = format!("{NODES}/{}", name(number));
+    // A new node has the taint not-ready, which a cluster without controllers would never remove.
+    let path = format!("{NODES}/{}", node_name(number));
     let patch = br#"{"spec":{"taints":null}}"#;
     requests
         .send(http::Method::PATCH, &path, MERGE, patch)
@@ -90,7 +88,7 @@ async fn register_one(
     version(&made.context(LEASES)?)
 }
 
-/// Renews every lease once in a while, evenly spread over the time.
+/// Renews every lease periodically, evenly spread over the time.
 async fn renew(requests: Requests, mut leases: Vec<String>, environment: Environment) {
     let between = RENEWAL / u32::try_from(leases.len()).unwrap_or(u32::MAX).max(1);
     let mut ticks = tokio::time::interval(between.max(Duration::from_micros(100)));
@@ -118,11 +116,11 @@ async fn renew(requests: Requests, mut leases: Vec<String>, environment: Environ
         let requests = requests.clone();
         writing.spawn(async move {
             let body = serde_json::to_vec(&lease).ok()?;
-            let path = format!("{LEASES}/{}", name(number));
+            let path = format!("{LEASES}/{}", node_name(number));
             match requests.send(http::Method::PUT, &path, JSON, &body).await {
                 Ok(text) => Some((number, version(&text).ok()?)),
                 Err(error) => {
-                    tracing::debug!(%error, "a lease was not renewed");
+                    tracing::debug!(%error, "cannot renew a lease");
                     let text = requests.send(http::Method::GET, &path, JSON, b"").await;
                     Some((number, version(&text.ok()?).ok()?))
                 }
@@ -131,7 +129,7 @@ async fn renew(requests: Requests, mut leases: Vec<String>, environment: Environ
     }
 }
 
-/// Says in the pod's status that it runs and is ready.
+/// Writes a status that says that the pod is running and ready.
 pub async fn report_running(
     requests: &Requests,
     node: usize,
@@ -179,8 +177,8 @@ pub async fn report_running(
         .map(|_| ())
 }
 
-/// Ends a pod that is to go.
-pub async fn finish(requests: &Requests, pod: &str, uid: &str) -> Result<(), kube::Error> {
+/// Completes the deletion of a terminating pod.
+pub async fn terminate(requests: &Requests, pod: &str, uid: &str) -> Result<(), kube::Error> {
     let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
     let body = serde_json::to_vec(&options).map_err(kube::Error::SerdeError)?;
     let path = format!("{}/{pod}", pods_path());
@@ -193,14 +191,16 @@ pub async fn finish(requests: &Requests, pod: &str, uid: &str) -> Result<(), kub
     }
 }
 
-/// Removes everything that a simulation made on a cluster that is not its own.
+/// Deletes everything that a simulation created in a cluster that is not its own.
 pub async fn remove_all(requests: &Requests, count: usize) -> Result<()> {
     requests.delete(&pods_path()).await?;
     for_each(count, |number| async move {
         requests
-            .delete(&format!("{NODES}/{}", name(number)))
+            .delete(&format!("{NODES}/{}", node_name(number)))
             .await?;
-        requests.delete(&format!("{LEASES}/{}", name(number))).await
+        requests
+            .delete(&format!("{LEASES}/{}", node_name(number)))
+            .await
     })
     .await?;
     workload::remove(requests).await
@@ -222,9 +222,9 @@ fn node(number: usize, environment: &Environment) -> Value {
     };
     json!({
         "metadata": {
-            "name": name(number),
+            "name": node_name(number),
             "labels": {
-                "kubernetes.io/hostname": name(number),
+                "kubernetes.io/hostname": node_name(number),
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 "topology.kubernetes.io/region": "simulation",
@@ -232,14 +232,14 @@ fn node(number: usize, environment: &Environment) -> Value {
                 SIMULATED: "true",
             },
         },
-        // A cluster's own range may be too small for so many nodes.
+        // The pod range of a cluster may be too small for so many nodes.
         "spec": {"podCIDR": pod_range(number), "podCIDRs": [pod_range(number)]},
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
             "addresses": [
                 {"type": "InternalIP", "address": host_address(number)},
-                {"type": "Hostname", "address": name(number)},
+                {"type": "Hostname", "address": node_name(number)},
             ],
             "conditions": [
                 condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
@@ -260,9 +260,9 @@ fn node(number: usize, environment: &Environment) -> Value {
 fn lease(number: usize, version: Option<&str>, environment: &Environment) -> Value {
     let now = environment.now();
     let mut lease = json!({
-        "metadata": {"name": name(number), "namespace": "kube-node-lease"},
+        "metadata": {"name": node_name(number), "namespace": "kube-node-lease"},
         "spec": {
-            "holderIdentity": name(number),
+            "holderIdentity": node_name(number),
             "leaseDurationSeconds": LEASE_SECONDS,
             "renewTime": format!("{now:.6}"),
         },
@@ -273,20 +273,20 @@ fn lease(number: usize, version: Option<&str>, environment: &Environment) -> Val
     lease
 }
 
-/// Addresses of the range for benchmarks; nothing is ever sent to them.
+/// An address of 198.18.0.0/15, which is reserved for benchmarks; nothing is ever sent to it.
 fn host_address(node: usize) -> String {
     let number = node as u32 & 0x1_ffff;
     let address = u32::from(std::net::Ipv4Addr::new(198, 18, 0, 0)) | number;
     std::net::Ipv4Addr::from(address).to_string()
 }
 
-/// Sixteen addresses of the range that providers share.
+/// Sixteen addresses of 100.64.0.0/10, which networks of providers share.
 fn pod_range(node: usize) -> String {
     let network = u32::from(std::net::Ipv4Addr::new(100, 64, 0, 0)) | (node as u32 & 0x3_ffff) << 4;
     format!("{}/28", std::net::Ipv4Addr::from(network))
 }
 
-/// Some address of the node's range; several pods may have the same, since none is ever used.
+/// An address of the node's pod CIDR. Several pods may have the same, since nothing is sent to it.
 fn pod_address(node: usize, uid: &str) -> String {
     let sum = uid.bytes().fold(0_u32, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u32::from(byte))

@@ -1,6 +1,6 @@
-//! When pods were bound, and what that says. Pure.
+//! The times at which pods were bound, and the rate that follows from them. Without I/O.
 
-/// The times at which bindings were seen, in order.
+/// The times at which bindings were observed, in order.
 #[derive(Default)]
 pub struct Pace {
     micros: Vec<i64>,
@@ -15,7 +15,7 @@ impl Pace {
         self.micros.len()
     }
 
-    /// `5000 pods on 1000 nodes bound in 1.00 s: 5000 pods/s`; none if there was nothing.
+    /// `5000 pods on 1000 nodes bound in 1.00 s: 5000 pods/s`, or `None` without a binding.
     pub fn summary(&self, nodes: usize) -> Option<String> {
         let (first, last) = (self.micros.first()?, self.micros.last()?);
         let seconds = (last - first) as f64 / 1e6;
@@ -30,10 +30,10 @@ impl Pace {
         ))
     }
 
-    /// How many were bound in each second.
+    /// The number of bindings in each second.
     pub fn by_second(&self) -> String {
         let Some(first) = self.micros.first() else {
-            return "no pod was bound".to_string();
+            return "No pod was bound.".to_string();
         };
         let mut counts: Vec<usize> = Vec::new();
         for at in &self.micros {
@@ -44,7 +44,7 @@ impl Pace {
         let shown = counts.len().min(60);
         let texts: Vec<String> = counts[..shown].iter().map(usize::to_string).collect();
         let more = if counts.len() > shown { " ..." } else { "" };
-        format!("bound in each second: {}{more}", texts.join(" "))
+        format!("Pods bound in each second: {}{more}", texts.join(" "))
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_counts_intervals() {
+    fn the_rate_is_the_number_of_intervals_per_second() {
         let mut pace = Pace::default();
         assert_eq!(pace.summary(3), None);
         for index in 0..5 {
@@ -63,6 +63,6 @@ mod tests {
             pace.summary(3).unwrap(),
             "5 pods on 3 nodes bound in 2.00 s: 2 pods/s"
         );
-        assert_eq!(pace.by_second(), "bound in each second: 2 2 1");
+        assert_eq!(pace.by_second(), "Pods bound in each second: 2 2 1");
     }
 }

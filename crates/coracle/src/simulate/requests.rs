@@ -1,4 +1,4 @@
-//! Requests of the simulation: plain JSON, many at once, each answered or the simulation ends.
+//! Requests of the simulation: plain JSON, many at once. One that fails for good ends the simulation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use client::retry;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-/// So many requests are under way at most.
+/// The number of requests that may be in flight.
 const AT_ONCE: usize = 64;
 const ATTEMPTS: usize = 5;
 
@@ -21,11 +21,11 @@ impl Requests {
     pub async fn open(kubeconfig: &Path) -> Result<Requests> {
         let client = client::connect::from_kubeconfig_as(kubeconfig, "coracle-simulate")
             .await
-            .with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+            .with_context(|| format!("reading kubeconfig {}", kubeconfig.display()))?;
         Ok(Requests { client })
     }
 
-    /// Sends one request, again if the server was away or busy. The answer, as text.
+    /// Sends a request, and repeats it while the server is unavailable. Returns the response's text.
     pub async fn send(
         &self,
         method: http::Method,
@@ -51,34 +51,39 @@ impl Requests {
         }
     }
 
-    /// Creates an object unless it is there already.
+    /// Creates an object unless it exists already.
     pub async fn ensure(&self, path: &str, object: &Value) -> Result<()> {
         let body = serde_json::to_vec(object)?;
         match self.send(http::Method::POST, path, JSON, &body).await {
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-            other => other.map(|_| ()).with_context(|| path.to_string()),
+            other => other
+                .map(|_| ())
+                .with_context(|| format!("request to {path}")),
         }
     }
 
     pub async fn create(&self, path: &str, object: &Value) -> Result<()> {
         let body = serde_json::to_vec(object)?;
         let sent = self.send(http::Method::POST, path, JSON, &body).await;
-        sent.map(|_| ()).with_context(|| path.to_string())
+        sent.map(|_| ())
+            .with_context(|| format!("request to {path}"))
     }
 
-    /// Deletes what is there.
+    /// Deletes an object or a collection, if it exists.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let now = br#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}"#;
         match self.send(http::Method::DELETE, path, JSON, now).await {
             Err(error) if retry::is_not_found(&error) => Ok(()),
-            other => other.map(|_| ()).with_context(|| path.to_string()),
+            other => other
+                .map(|_| ())
+                .with_context(|| format!("request to {path}")),
         }
     }
 }
 
 pub const JSON: &str = "application/json";
 
-/// Does something for each number below `count`, many at once.
+/// Calls `act` for each number below `count`, many at once.
 pub async fn for_each<F>(count: usize, act: impl Fn(usize) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
@@ -93,7 +98,7 @@ where
         .await
 }
 
-/// Does something for each of `items`, many at once; the results in order.
+/// Calls `act` for each number below `count`, many at once, and returns the results in order.
 pub async fn collect<T, F>(count: usize, act: impl Fn(usize) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,

@@ -1,5 +1,5 @@
-//! The one watch over the pods of all simulated nodes: it counts bindings as they appear and, beside
-//! that, has the nodes report or end their pods.
+//! One watch over the pods of all simulated nodes. It counts bindings as they appear, and has the
+//! nodes report and terminate their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::Report;
+use super::names::pods_path;
 use super::nodes::{self, Nodes};
 use super::pace::Pace;
 use super::requests::Requests;
-use super::workload::pods_path;
 
-/// So many writes of nodes are under way at most.
+/// The number of status writes and deletions that may be in flight.
 const WRITES: usize = 32;
 
-/// What the watcher needs of a pod.
+/// The fields of a pod that the watcher needs.
 #[derive(Clone, Debug, Deserialize)]
 struct SeenPod {
     metadata: SeenMetadata,
@@ -68,14 +68,14 @@ struct ListMetadata {
     resource_version: String,
 }
 
-/// What a node has to do about a pod.
-enum Duty {
-    Run {
+/// A request that a simulated node has to send for one of its pods.
+enum PodAction {
+    ReportRunning {
         node: usize,
         name: String,
         uid: String,
     },
-    End {
+    Terminate {
         name: String,
         uid: String,
     },
@@ -87,8 +87,8 @@ struct State {
     bound: BTreeSet<String>,
     pace: Pace,
     running: BTreeSet<String>,
-    /// Pods whose report waits for the end of the measurement, by uid.
-    later: BTreeMap<String, (usize, String)>,
+    /// Pods that are reported as running after the measurement, by UID.
+    unreported: BTreeMap<String, (usize, String)>,
     ending: BTreeSet<String>,
     problem: Option<String>,
 }
@@ -96,18 +96,18 @@ struct State {
 impl State {
     fn forget(&mut self, uid: &str) {
         self.ending.insert(uid.to_owned());
-        self.later.remove(uid);
+        self.unreported.remove(uid);
         self.running.remove(uid);
     }
 }
 
 pub struct Watcher {
     state: Arc<Mutex<State>>,
-    /// Told of every change of the state.
+    /// Notified of every change of the state.
     changed: Arc<Notify>,
     report: watch::Sender<bool>,
-    /// Holds no more than there are pods.
-    duties: mpsc::UnboundedSender<Duty>,
+    /// Contains at most one action per pod.
+    actions: mpsc::UnboundedSender<PodAction>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -120,12 +120,12 @@ impl Drop for Watcher {
 }
 
 impl Watcher {
-    /// Begins to watch; from now on nothing is missed.
+    /// Starts the watch. No binding after this call is missed.
     pub async fn start(requests: &Requests, nodes: &Nodes, report: Report) -> Result<Watcher> {
         let state: Arc<Mutex<State>> = Arc::default();
         let changed = Arc::new(Notify::new());
         let (report, reports) = watch::channel(report == Report::AtOnce);
-        let (duties, wanted) = mpsc::unbounded_channel();
+        let (actions, wanted) = mpsc::unbounded_channel();
         let list = list(requests).await?;
         let environment = Environment::system();
         let mut follower = Follower {
@@ -134,15 +134,15 @@ impl Watcher {
             state: state.clone(),
             changed: changed.clone(),
             report: reports,
-            duties: duties.clone(),
+            actions: actions.clone(),
             last_seen_micros: environment.now_micros(),
             environment,
         };
         for pod in &list.items {
-            // Pods that were made on their nodes run at once and do not count.
+            // Pods that were created with a node name run at once and are not counted.
             state.lock().bound.insert(pod.metadata.uid.clone());
             if let Some(node) = follower.names.get(&pod.spec.node_name) {
-                let _ = duties.send(Duty::Run {
+                let _ = actions.send(PodAction::ReportRunning {
                     node: *node,
                     name: pod.metadata.name.clone(),
                     uid: pod.metadata.uid.clone(),
@@ -157,28 +157,30 @@ impl Watcher {
             state,
             changed,
             report,
-            duties,
+            actions,
             tasks,
         })
     }
 
-    /// Waits until so many pods have been bound, but only while some still are.
+    /// Waits until `pods` pods have been bound. Gives up when none was bound for `patience`.
     pub async fn wait_for(&mut self, pods: usize, patience: Duration) -> Result<Pace> {
         self.wait(patience, |state| (state.pace.count(), pods), "bound")
             .await?;
         Ok(std::mem::take(&mut self.state.lock().pace))
     }
 
-    /// Lets the nodes report what they have been given.
+    /// Has the nodes report all their pods as running.
     pub fn report_all(&self) {
         self.report.send_replace(true);
-        let later = std::mem::take(&mut self.state.lock().later);
-        for (uid, (node, name)) in later {
-            let _ = self.duties.send(Duty::Run { node, name, uid });
+        let unreported = std::mem::take(&mut self.state.lock().unreported);
+        for (uid, (node, name)) in unreported {
+            let _ = self
+                .actions
+                .send(PodAction::ReportRunning { node, name, uid });
         }
     }
 
-    /// Waits until all pods that were counted run.
+    /// Waits until all counted pods are running.
     pub async fn wait_until_running(&mut self, patience: Duration) -> Result<()> {
         let progress = |state: &State| {
             let expected = state.bound.difference(&state.ending).count();
@@ -209,7 +211,10 @@ impl Watcher {
             let moved = reached != last;
             last = reached;
             if tokio::time::timeout(patience, notified).await.is_err() && !moved {
-                bail!("{reached} of {wanted} pods were {what}, and no more within {patience:?}");
+                bail!(
+                    "{reached} of {wanted} pods were {what}, and no further pod within {patience:?} \
+                     (--patience)"
+                );
             }
         }
     }
@@ -229,14 +234,14 @@ struct Follower {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     report: watch::Receiver<bool>,
-    duties: mpsc::UnboundedSender<Duty>,
+    actions: mpsc::UnboundedSender<PodAction>,
     environment: Environment,
-    /// When the last event came.
+    /// The time of the last watch event.
     last_seen_micros: i64,
 }
 
 impl Follower {
-    /// Follows the pods. A watch that ends with a restart of the server goes on where it was, or
+    /// Follows the pods. A watch that ends with a restart of the server continues where it was, or
     /// from a new list.
     async fn run(&mut self, mut version: String) {
         loop {
@@ -251,16 +256,16 @@ impl Follower {
             if lost && let Ok(list) = list(&self.requests).await {
                 version = list.metadata.resource_version;
                 for pod in &list.items {
-                    // Bound while nobody looked: counted as early as that can have been.
-                    self.take(pod, self.last_seen_micros);
+                    // Pods that were bound during the gap count as bound at its beginning.
+                    self.observe(pod, self.last_seen_micros);
                 }
-                self.take_missing(&list.items);
+                self.observe_missing(&list.items);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Whether the watch cannot go on where it was.
+    /// Follows one watch to its end. Returns whether the next one must begin with a new list.
     async fn follow(&mut self, version: &mut String) -> Result<bool> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&resourceVersion={version}",
@@ -274,7 +279,7 @@ impl Follower {
             .await;
         let events = match events {
             Ok(events) => events,
-            // The server is away for a moment.
+            // The server restarts.
             Err(_) => return Ok(false),
         };
         futures::pin_mut!(events);
@@ -283,11 +288,11 @@ impl Follower {
             match event {
                 Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
                     version.clone_from(&pod.metadata.resource_version);
-                    self.take(&pod, now_micros);
+                    self.observe(&pod, now_micros);
                 }
                 Ok(WatchEvent::Deleted(pod)) => {
                     version.clone_from(&pod.metadata.resource_version);
-                    self.take_gone(&pod);
+                    self.observe_deletion(&pod);
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
                     version.clone_from(&bookmark.metadata.resource_version);
@@ -301,7 +306,7 @@ impl Follower {
         Ok(false)
     }
 
-    fn take(&mut self, pod: &SeenPod, at_micros: i64) {
+    fn observe(&mut self, pod: &SeenPod, at_micros: i64) {
         let Some(node) = self.names.get(&pod.spec.node_name).copied() else {
             return;
         };
@@ -310,31 +315,33 @@ impl Follower {
         let mut state = self.state.lock();
         if pod.metadata.deletion_timestamp.is_some() {
             if state.ending.insert(uid.clone()) {
-                state.later.remove(&uid);
+                state.unreported.remove(&uid);
                 state.running.remove(&uid);
-                let _ = self.duties.send(Duty::End { name, uid });
+                let _ = self.actions.send(PodAction::Terminate { name, uid });
             }
         } else if pod.status.phase == "Running" {
             state.running.insert(uid);
         } else if state.bound.insert(uid.clone()) {
             state.pace.add(at_micros);
             if *self.report.borrow() {
-                let _ = self.duties.send(Duty::Run { node, name, uid });
+                let _ = self
+                    .actions
+                    .send(PodAction::ReportRunning { node, name, uid });
             } else {
-                state.later.insert(uid, (node, name));
+                state.unreported.insert(uid, (node, name));
             }
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
-    fn take_gone(&mut self, pod: &SeenPod) {
+    fn observe_deletion(&mut self, pod: &SeenPod) {
         self.state.lock().forget(&pod.metadata.uid);
         self.changed.notify_waiters();
     }
 
-    /// Pods that went while nobody looked are not waited for.
-    fn take_missing(&mut self, listed: &[SeenPod]) {
+    /// Forgets pods that were deleted during a gap, so that nobody waits for them.
+    fn observe_missing(&mut self, listed: &[SeenPod]) {
         let listed: BTreeSet<&str> = listed.iter().map(|pod| &*pod.metadata.uid).collect();
         let mut state = self.state.lock();
         let is_missing = |uid: &&String| !listed.contains(uid.as_str());
@@ -345,28 +352,31 @@ impl Follower {
     }
 }
 
-/// What nodes do about their pods, several at once. A pod that has gone meanwhile is no problem.
-async fn carry_out(requests: Requests, mut duties: mpsc::UnboundedReceiver<Duty>) {
+/// Sends the requests of the nodes, several at once. A pod may have been deleted meanwhile.
+async fn carry_out(requests: Requests, mut actions: mpsc::UnboundedReceiver<PodAction>) {
     let environment = Environment::system();
     let room = Arc::new(Semaphore::new(WRITES));
-    while let Some(duty) = duties.recv().await {
+    while let Some(action) = actions.recv().await {
         let Ok(permit) = room.clone().acquire_owned().await else {
             return;
         };
         let requests = requests.clone();
         let now = environment.now();
         tokio::spawn(async move {
-            let done = match &duty {
-                Duty::Run { node, name, uid } => {
+            let done = match &action {
+                PodAction::ReportRunning { node, name, uid } => {
                     let now = format!("{now:.0}");
                     nodes::report_running(&requests, *node, name, uid, &now).await
                 }
-                Duty::End { name, uid } => nodes::finish(&requests, name, uid).await,
+                PodAction::Terminate { name, uid } => nodes::terminate(&requests, name, uid).await,
             };
             if let Err(error) = done
                 && !client::retry::is_not_found(&error)
             {
-                complain!("a simulated node could not write: {error}");
+                print_error!(
+                    "warning: a simulated node could not write the status of a pod: {}",
+                    client::retry::sentence(&error)
+                );
             }
             drop(permit);
         });

@@ -1,33 +1,29 @@
-//! The shapes of pods that a simulation schedules; they are those of upstream's scheduler_perf.
+//! The pods that a simulation schedules; they are those of upstream's scheduler_perf.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::names::{NAMESPACE, SIMULATED, node_name, pods_path};
 use super::requests::{Requests, for_each};
 
-pub const NAMESPACE: &str = "simulation";
-/// The label of simulated nodes.
-pub const SIMULATED: &str = "coracle.dev/simulated";
-/// Nodes are dealt out to so many zones.
-pub const ZONES: usize = 3;
-/// So many pods of low priority fill a node.
+/// The number of pods of low priority that fill a node.
 const FILLERS_PER_NODE: usize = 4;
 const URGENT: &str = "simulation-urgent";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// Pods that ask for some cpu and memory
+    /// Pods that request some CPU and memory
     Plain,
-    /// Pods of which no two may share a node
+    /// Pods with anti-affinity: no two of them may run on one node
     AntiAffinity,
-    /// Pods that must be spread evenly over three zones
+    /// Pods with a topology spread constraint over three zones
     TopologySpread,
-    /// Pods of high priority on nodes full of pods of low priority
+    /// Pods of high priority that preempt the pods of low priority which fill the nodes
     Preemption,
 }
 
-/// What must be there before nodes and pods.
+/// Creates the namespace, ServiceAccount and PriorityClass of the pods.
 pub async fn prepare(requests: &Requests) -> Result<()> {
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     requests.ensure("/api/v1/namespaces", &namespace).await?;
@@ -39,7 +35,7 @@ pub async fn prepare(requests: &Requests) -> Result<()> {
     requests.ensure(path, &class).await
 }
 
-/// Removes what [`prepare`] made.
+/// Deletes what [`prepare`] created.
 pub async fn remove(requests: &Requests) -> Result<()> {
     let path = format!("/apis/scheduling.k8s.io/v1/priorityclasses/{URGENT}");
     requests.delete(&path).await?;
@@ -48,12 +44,8 @@ pub async fn remove(requests: &Requests) -> Result<()> {
         .await
 }
 
-pub fn pods_path() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/pods")
-}
-
 impl Workload {
-    /// Refuses what could never be scheduled.
+    /// Rejects more pods than the nodes have room for.
     pub fn check(self, nodes: usize, pods: usize) -> Result<()> {
         let most = match self {
             Workload::Plain | Workload::TopologySpread => nodes * 40,
@@ -61,12 +53,15 @@ impl Workload {
             Workload::Preemption => nodes,
         };
         if pods > most {
-            bail!("{nodes} nodes have room for {most} such pods, not for {pods}");
+            bail!(
+                "{nodes} nodes have room for {most} pods of this workload, not for {pods}: choose \
+                 more --nodes or fewer --pods"
+            );
         }
         Ok(())
     }
 
-    /// Fills the nodes where pods are to be sent away; how many pods that took.
+    /// Fills the nodes with pods that will be preempted. Returns the number of these pods.
     pub async fn create_fillers(self, requests: &Requests, nodes: usize) -> Result<usize> {
         if self != Workload::Preemption {
             return Ok(0);
@@ -74,7 +69,7 @@ impl Workload {
         let (path, count) = (pods_path(), nodes * FILLERS_PER_NODE);
         for_each(count, |number| {
             let mut pod = pod(&format!("filler-{number:06}"), "900m");
-            pod["spec"]["nodeName"] = super::nodes::name(number / FILLERS_PER_NODE).into();
+            pod["spec"]["nodeName"] = node_name(number / FILLERS_PER_NODE).into();
             pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
             let path = &path;
             async move { requests.create(path, &pod).await }
@@ -83,7 +78,7 @@ impl Workload {
         Ok(count)
     }
 
-    /// Where there are other nodes, the pods must not go there.
+    /// Creates the pods. `has_others` keeps them off nodes that are not simulated.
     pub async fn create(
         self,
         requests: &Requests,
@@ -108,7 +103,7 @@ impl Workload {
         match self {
             Workload::Plain => pod(&name, "100m"),
             Workload::AntiAffinity => {
-                // As many as there are nodes keep away from each other.
+                // As many pods as there are nodes have anti-affinity to each other.
                 let color = format!("green-{}", number / nodes);
                 let mut pod = pod(&name, "100m");
                 pod["metadata"]["labels"] = json!({"color": color});

@@ -84,7 +84,8 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
     if object.str_at(&["apiVersion"]) != "v1" || object.str_at(&["kind"]) != "Pod" {
         return Err(Error::Kind);
     }
-    let resource = api::catalogue::find("", "v1", "pods").ok_or(Error::Kind)?;
+    let kinds = api::catalogue::built_in();
+    let resource = kinds.find("", "v1", "pods").ok_or(Error::Kind)?;
     let hash = hash(&object, place, node_name);
     let name = format!("{}-{node_name}", object.str_at(&["metadata", "name"]));
     object.set(&["metadata", "name"], name.to_lowercase());
@@ -103,7 +104,7 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
         tolerations.push(everything);
         object.set(&["spec", "tolerations"], Value::Array(tolerations));
     }
-    let strategy = api::strategy::of(resource);
+    let strategy = resource.strategy();
     api::schema::defaults(resource, &mut object);
     strategy.default(&mut object);
     if let Some(error) = strategy.validate_create(&object).first() {

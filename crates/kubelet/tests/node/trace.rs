@@ -36,7 +36,7 @@ async fn a_failed_pull_is_shown_with_its_retry() {
     let node = Node::start().await;
     node.create("typo", container(json!({"image": "absent:1"})))
         .await;
-    let head = "stands at hop 10 (containers): EnsureImage main, attempt 1: ErrImagePull: ";
+    let head = "is at hop 10 (containers): EnsureImage main, attempt 1: ErrImagePull: ";
     let text = shows(
         &node,
         "typo",
@@ -55,12 +55,12 @@ async fn missing_secrets_and_config_maps_are_shown_as_failed_attempts() {
     node.create("mounts", spec).await;
     let missing = "MountVolume.SetUp failed for volume \"v\" : secret \"late\" not found";
     let second = format!("volumes, attempt 2: {missing}; tried again after ");
-    let text = shows(&node, "mounts", &["stands at hop 10", missing, &second]).await;
+    let text = shows(&node, "mounts", &["is at hop 10", missing, &second]).await;
     assert!(!text.contains("running"), "{text}");
 
     let reads = json!({"envFrom": [{"configMapRef": {"name": "later"}}]});
     node.create("reads", container(reads)).await;
-    let head = "stands at hop 10 (containers): CreateContainer main, attempt 1: \
+    let head = "is at hop 10 (containers): CreateContainer main, attempt 1: \
         CreateContainerConfigError: configmap \"later\" not found; tried again after 10.00 s";
     shows(&node, "reads", &[head]).await;
 
@@ -98,7 +98,7 @@ async fn a_command_that_cannot_be_started_is_shown_as_failed_attempt() {
     // The first one is tried again at once, the second waits.
     let first = format!("✗ StartContainer main, attempt 1: {error}");
     let second = format!("StartContainer main, attempt 2: {error}; tried again after ");
-    let head = format!("stands at hop 10 (containers): {second}");
+    let head = format!("is at hop 10 (containers): {second}");
     let text = shows(&node, "typo", &[&first, &head]).await;
     assert!(!text.contains("running"), "nothing ever ran: {text}");
     node.close().await;
@@ -117,7 +117,7 @@ async fn a_crashing_container_is_shown_with_its_retries() {
     node.wait("crash", ready).await;
     node.runtime.end("main", 3);
     let first = "✗ Run main, attempt 1: exit code 3";
-    let head = "stands at hop 10 (containers): Run main, attempt 2: exit code 3";
+    let head = "is at hop 10 (containers): Run main, attempt 2: exit code 3";
     shows(&node, "crash", &[first, head, "; tried again after "]).await;
     node.close().await;
 }

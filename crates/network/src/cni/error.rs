@@ -21,7 +21,7 @@ pub enum Error {
     Environment(String),
     #[error("cannot read the configuration")]
     Read(#[source] std::io::Error),
-    #[error("cannot decode the configuration: {0}")]
+    #[error("cannot decode the configuration")]
     Decode(#[source] serde_json::Error),
     #[error("invalid configuration: {0}")]
     Configuration(String),
@@ -71,20 +71,13 @@ impl Error {
     }
 
     pub fn failure(&self, version: &str) -> Failure {
-        let mut details = String::new();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            if !details.is_empty() {
-                details.push_str(": ");
-            }
-            details.push_str(&error.to_string());
-            cause = error.source();
-        }
+        let cause = std::error::Error::source(self);
+        let details = cause.map(|cause| environment::chain(cause).to_string());
         Failure {
             version: version.to_owned(),
             code: self.code(),
             msg: self.to_string(),
-            details,
+            details: details.unwrap_or_default(),
         }
     }
 }

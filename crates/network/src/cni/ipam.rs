@@ -26,7 +26,8 @@ pub struct Record {
     pub ports: Vec<PortMapping>,
 }
 
-/// The state directory, locked for as long as this lives. The kernel lets go when a process dies.
+/// The state directory, locked for as long as this lives. The kernel releases the lock when the process
+/// dies.
 pub struct Ipam {
     directory: PathBuf,
     _lock: Flock<File>,
@@ -80,7 +81,7 @@ impl Ipam {
         };
         for offset in 0..size {
             let address = Ipv4Addr::from(first + (start + offset) % size);
-            if address == gateway || !self.take(address, attachment)? {
+            if address == gateway || !self.reserve_address(address, attachment)? {
                 continue;
             }
             let record = Record {
@@ -160,7 +161,7 @@ impl Ipam {
         Ok(())
     }
 
-    fn take(&self, address: Ipv4Addr, attachment: &Attachment) -> Result<bool, Error> {
+    fn reserve_address(&self, address: Ipv4Addr, attachment: &Attachment) -> Result<bool, Error> {
         let path = self.directory.join("addresses").join(address.to_string());
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut taken) => {
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_rest_before_they_are_used_again() {
+    fn released_addresses_are_reused_last() {
         let directory = tempfile::tempdir().unwrap();
         let ipam = Ipam::lock(directory.path()).unwrap();
         let taken: Vec<String> = ["a", "b", "c"]

@@ -183,7 +183,8 @@ fn status(configuration: &Configuration) -> Result<String, Error> {
             "link {name} does not exist; is the node set up?"
         )));
     }
-    Ipam::lock(&configuration.state_dir).map_err(|error| Error::NotReady(error.to_string()))?;
+    Ipam::lock(&configuration.state_dir)
+        .map_err(|error| Error::NotReady(environment::chain(&error).to_string()))?;
     Ok(String::new())
 }
 

@@ -26,7 +26,7 @@ pub struct NamedPort {
     pub number: u16,
 }
 
-/// What a Service's name stands for.
+/// The addresses that a Service's name resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     ClusterIp {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::forward::{Forwarder, Transport};
 use super::names_index::NamesIndex;
-use super::zone::{Answer, Outcome, Zone};
+use super::zone::{Answer, Zone, ZoneLookup};
 
 /// What we accept and announce over UDP: fits an unfragmented packet nearly everywhere.
 const UDP_PAYLOAD: u16 = 1232;
@@ -217,7 +217,7 @@ async fn serve_connection(mut stream: TcpStream, resolver: &Resolver) -> std::io
     }
 }
 
-/// What can be said without asking anyone.
+/// The answer that needs no other server.
 enum Local {
     /// Not a question; silence is the answer.
     Nothing,
@@ -267,9 +267,11 @@ impl Resolver {
             self.zone.answer(&index, query.name(), query.query_type())
         };
         let partial = match outcome {
-            Outcome::Answered(answer) if answer.continue_at.is_some() => Some(answer),
-            Outcome::Answered(answer) => return Local::Reply(reply(&message, answer, transport)),
-            Outcome::Elsewhere => None,
+            ZoneLookup::Answered(answer) if answer.continue_at.is_some() => Some(answer),
+            ZoneLookup::Answered(answer) => {
+                return Local::Reply(reply(&message, answer, transport));
+            }
+            ZoneLookup::Elsewhere => None,
         };
         Local::Ask(Box::new(Question {
             bytes: bytes.to_vec(),

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::forward::{Forwarder, name_servers};
 use super::server::Server;
-use super::zone::Outcome;
+use super::zone::ZoneLookup;
 use super::*;
 use crate::testing::in_fresh_namespace;
 
@@ -92,8 +92,8 @@ fn example() -> NamesIndex {
 fn ask(name: &str, kind: RecordType) -> String {
     let zone = Zone::new("cluster.local").unwrap();
     match zone.answer(&example(), &Name::from_ascii(name).unwrap(), kind) {
-        Outcome::Elsewhere => "elsewhere".to_owned(),
-        Outcome::Answered(answer) => {
+        ZoneLookup::Elsewhere => "elsewhere".to_owned(),
+        ZoneLookup::Answered(answer) => {
             let negative = answer
                 .authorities
                 .iter()

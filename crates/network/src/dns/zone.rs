@@ -1,4 +1,4 @@
-//! The cluster's zone: from a question to an answer, as the Kubernetes DNS specification words it.
+//! The cluster's zone: from a question to an answer, as the Kubernetes DNS specification defines it.
 //! Pure; asks nobody else.
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ pub struct Zone {
     domain: Name,
 }
 
-/// What the zone says.
+/// The zone's answer to a question.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub code: ResponseCode,
@@ -38,13 +38,13 @@ pub struct Answer {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub enum ZoneLookup {
     Answered(Answer),
-    /// Not ours to answer.
+    /// The name is outside of the zone.
     Elsewhere,
 }
 
-/// What a name inside the zone stands for.
+/// The object that a name inside the zone belongs to.
 enum Found<'a> {
     /// It exists but has no records of its own (`svc.cluster.local`).
     Empty,
@@ -68,18 +68,18 @@ impl Zone {
         Ok(Zone { domain })
     }
 
-    pub fn answer(&self, index: &NamesIndex, name: &Name, kind: RecordType) -> Outcome {
+    pub fn answer(&self, index: &NamesIndex, name: &Name, kind: RecordType) -> ZoneLookup {
         if self.domain.zone_of(name) {
             let mut answer = Answer::default();
             self.answer_inside(index, name, kind, &mut answer, 0);
             if answer.answers.is_empty() {
                 answer.authorities.push(self.soa());
             }
-            return Outcome::Answered(answer);
+            return ZoneLookup::Answered(answer);
         }
         match reverse_address(name) {
             Some(address) => self.answer_reverse(index, name, kind, address),
-            None => Outcome::Elsewhere,
+            None => ZoneLookup::Elsewhere,
         }
     }
 
@@ -238,10 +238,10 @@ impl Zone {
         name: &Name,
         kind: RecordType,
         address: Ipv4Addr,
-    ) -> Outcome {
+    ) -> ZoneLookup {
         let names = index.names_of(address);
         if names.is_empty() {
-            return Outcome::Elsewhere;
+            return ZoneLookup::Elsewhere;
         }
         let mut answer = Answer::default();
         if kind == RecordType::PTR {
@@ -258,7 +258,7 @@ impl Zone {
         } else {
             answer.authorities.push(self.soa());
         }
-        Outcome::Answered(answer)
+        ZoneLookup::Answered(answer)
     }
 
     fn service_name(&self, service: &str, namespace: &str) -> Option<Name> {

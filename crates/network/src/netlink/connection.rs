@@ -211,7 +211,7 @@ impl Connection {
         for _ in 0..DUMP_ATTEMPTS {
             match self.dump_once(what, kind, NLM_F_ACK, &body) {
                 Ok(Some(entries)) => return Ok(entries.into_iter().next()),
-                // Interrupted, which says nothing about whether it exists.
+                // Interrupted: whether the object exists is unknown.
                 Ok(None) => {}
                 Err(Error::Refused {
                     errno: libc::ENODEV | libc::ENOENT,
@@ -297,7 +297,7 @@ impl Connection {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(replies),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                // Too many refusals to queue: the first ones were read and tell enough.
+                // There were too many refusals to queue; the first ones were read and suffice.
                 Err(error)
                     if error.raw_os_error() == Some(libc::ENOBUFS) && !replies.is_empty() =>
                 {

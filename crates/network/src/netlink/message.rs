@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_walked() {
+    fn written_attributes_are_read_back() {
         let mut writer = Writer::new();
         writer.message(7, 5, 42, |body| {
             body.raw(&[1, 2, 3, 4]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bytes_end_the_walk() {
+    fn malformed_attributes_end_the_iteration() {
         assert_eq!(messages(&[1, 0, 0]).count(), 0);
         assert_eq!(messages(&[255; 20]).count(), 0);
         assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0);

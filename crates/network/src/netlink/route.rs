@@ -44,7 +44,7 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 
 const RT_TABLE_MAIN: u8 = 254;
-/// Marks our routes, so that they can be told from those of others ("protocol 67" in listings).
+/// The protocol number of our routes, by which they differ from others ("protocol 67" in listings).
 pub(crate) const PROTOCOL: u8 = 67;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
@@ -91,7 +91,7 @@ pub enum RouteKind {
     Unreachable,
 }
 
-/// A route as listed, with the marks that tell whether it is ours.
+/// A route as listed, with the fields that show whether it is ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedRoute {
     pub route: Route,

@@ -307,7 +307,7 @@ impl Transaction {
             })
             .collect();
         for (index, (batch, operation)) in operations.iter().enumerate() {
-            // One acknowledgement, of the last operation, tells that all of it was committed.
+            // An acknowledgement of the last operation means that the whole batch was committed.
             let acknowledge = if index + 1 == operations.len() {
                 NLM_F_ACK
             } else {

@@ -19,7 +19,7 @@ impl Register {
 const VERDICT_REGISTER: u32 = 0;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum RuleVerdict {
     Accept,
     Drop,
     Return,
@@ -135,7 +135,7 @@ pub enum Expression {
         value: Vec<u8>,
         to: Register,
     },
-    Decide(Verdict),
+    Decide(RuleVerdict),
     DestinationNat {
         address: Register,
         port: Option<Register>,
@@ -257,13 +257,13 @@ const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_DATA_VERDICT: u16 = 2;
 
 /// Writes a verdict as it stands in rules and in elements of verdict maps.
-pub(super) fn write_verdict(writer: &mut Writer, kind: u16, verdict: &Verdict) {
+pub(super) fn write_verdict(writer: &mut Writer, kind: u16, verdict: &RuleVerdict) {
     let (code, chain): (i32, Option<&str>) = match verdict {
-        Verdict::Drop => (0, None),
-        Verdict::Accept => (1, None),
-        Verdict::Jump(chain) => (-3, Some(chain)),
-        Verdict::Goto(chain) => (-4, Some(chain)),
-        Verdict::Return => (-5, None),
+        RuleVerdict::Drop => (0, None),
+        RuleVerdict::Accept => (1, None),
+        RuleVerdict::Jump(chain) => (-3, Some(chain)),
+        RuleVerdict::Goto(chain) => (-4, Some(chain)),
+        RuleVerdict::Return => (-5, None),
     };
     writer.nested(kind, |data| {
         data.nested(NFTA_DATA_VERDICT, |verdict| {

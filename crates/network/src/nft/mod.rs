@@ -11,7 +11,7 @@ mod object;
 
 pub use batch::{Batch, Transaction};
 pub use expression::{
-    Comparison, CtDirection, CtKey, Expression, FibAddress, Header, MetaKey, Register, Verdict,
+    Comparison, CtDirection, CtKey, Expression, FibAddress, Header, MetaKey, Register, RuleVerdict,
     nat, reject,
 };
 pub use listing::{

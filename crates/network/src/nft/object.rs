@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::expression::{Expression, Verdict, write_value, write_verdict};
+use super::expression::{Expression, RuleVerdict, write_value, write_verdict};
 use crate::netlink::message::Writer;
 
 /// The address family of a table.
@@ -103,7 +103,7 @@ pub struct Set {
 pub struct Element {
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RuleVerdict>,
 }
 
 impl Element {
@@ -123,7 +123,7 @@ impl Element {
         }
     }
 
-    pub fn verdict(key: Vec<u8>, verdict: Verdict) -> Element {
+    pub fn verdict(key: Vec<u8>, verdict: RuleVerdict) -> Element {
         Element {
             key,
             value: None,
@@ -155,7 +155,7 @@ impl Element {
     /// About how many bytes the element takes in a message.
     pub(super) fn weight(&self) -> usize {
         let verdict = match &self.verdict {
-            Some(Verdict::Jump(chain) | Verdict::Goto(chain)) => chain.len() + 32,
+            Some(RuleVerdict::Jump(chain) | RuleVerdict::Goto(chain)) => chain.len() + 32,
             Some(_) => 24,
             None => 0,
         };

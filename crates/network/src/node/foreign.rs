@@ -5,7 +5,7 @@ use crate::names;
 use crate::netlink::Connection;
 use crate::nft::{
     self, Batch, Comparison, Error, Expression, Family, ListedChain, MetaKey, Register, Rule,
-    Transaction, Verdict,
+    RuleVerdict, Transaction,
 };
 use crate::subnet::Subnet;
 
@@ -74,6 +74,6 @@ fn accept(chain: &ListedChain, outgoing: bool, pods: Subnet) -> Rule {
         Expression::destination_address(register)
     });
     expressions.extend(Expression::within(register, pods, Comparison::Equal));
-    expressions.push(Expression::Decide(Verdict::Accept));
+    expressions.push(Expression::Decide(RuleVerdict::Accept));
     Rule::new(&chain.name, expressions)
 }

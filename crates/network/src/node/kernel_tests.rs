@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{CLUSTER, Host, ask_tcp, in_fresh_namespace, ruleset, run};
 
-fn picture() -> [String; 3] {
+fn kernel_state() -> [String; 3] {
     [
         run(&["ip", "-oneline", "link"]),
         // Of IPv4: the kernel makes its own for IPv6, in its own time.
@@ -15,18 +15,18 @@ fn picture() -> [String; 3] {
 #[test]
 fn removal_restores_what_was_there() {
     in_fresh_namespace(|| {
-        let before = picture();
+        let before = kernel_state();
         let host = Host::new();
-        let once = picture();
+        let once = kernel_state();
         setup(&host.network).unwrap();
-        assert_eq!(picture(), once, "set up twice is set up once");
+        assert_eq!(kernel_state(), once, "set up twice is set up once");
         assert!(
             once[1].contains("10.96.0.0/16 dev c7e57ed-gw")
                 && once[1].contains("unreachable 10.96.0.0/16")
         );
         let _pods = [host.pod("a"), host.pod("b")];
         remove_all(CLUSTER).unwrap();
-        assert_eq!(picture(), before);
+        assert_eq!(kernel_state(), before);
         remove_all(CLUSTER).unwrap();
     });
 }
@@ -45,7 +45,7 @@ fn another_cluster_is_left_alone() {
         let pod = host.pod("a");
         pod.serve(80);
         remove_all("00beef").unwrap();
-        let after = picture().concat();
+        let after = kernel_state().concat();
         assert!(
             !after.contains("00beef") && !after.contains("10.97.0.0"),
             "{after}"

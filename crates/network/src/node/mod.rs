@@ -182,7 +182,7 @@ fn ensure_gateway_link(connection: &mut Connection, name: &str) -> Result<Link, 
     })
 }
 
-/// The metric carries the cluster id, so that the route can be told from other clusters'.
+/// The metric carries the cluster id, so that the route differs from those of other clusters.
 fn unreachable_metric(cluster_id: &str) -> u32 {
     UNREACHABLE_METRIC_BASE | u32::from_str_radix(cluster_id, 16).unwrap_or(0)
 }

@@ -7,7 +7,7 @@ use super::NodeNetwork;
 use crate::names;
 use crate::nft::{
     Batch, Chain, Comparison, Data, Datatype, Element, Expression, Family, FibAddress, HookPoint,
-    MetaKey, Register, Rule, Set, Verdict,
+    MetaKey, Register, Rule, RuleVerdict, Set,
 };
 use crate::subnet::Subnet;
 
@@ -106,7 +106,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
         },
         Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
     ];
-    let to_host_ports = Expression::Decide(Verdict::Jump("host-ports".to_owned()));
+    let to_host_ports = Expression::Decide(RuleVerdict::Jump("host-ports".to_owned()));
     let jump = |chain: &str| {
         Rule::new(
             chain,
@@ -200,7 +200,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
     let mut guard = Expression::name_begins(MetaKey::IncomingName, &pod_links, r0).to_vec();
     guard.push(Expression::destination_address(r0));
     guard.extend(Expression::within(r0, loopback, Comparison::Equal));
-    guard.push(Expression::Decide(Verdict::Drop));
+    guard.push(Expression::Decide(RuleVerdict::Drop));
     rules.push(Rule::new("loopback-guard", guard));
     rules
 }

@@ -13,7 +13,7 @@ use super::plan::{NETWORK_UNAVAILABLE, condition};
 const NO_ROUTE: &str = "NoRouteCreated";
 const ROUTE: &str = "RouteCreated";
 
-/// What the condition should become; `None` when it may stay as it is. `why` says what is wrong.
+/// The condition to write; `None` when the present one is right. `why` is the problem, if there is one.
 fn wanted(now: Option<&NodeCondition>, why: Option<&str>) -> Option<(bool, &'static str, String)> {
     let is = |status: &str, reason: &str| {
         now.is_some_and(|now| now.status == status && now.reason.as_deref() == Some(reason))
@@ -31,7 +31,7 @@ fn wanted(now: Option<&NodeCondition>, why: Option<&str>) -> Option<(bool, &'sta
     }
 }
 
-/// Brings the condition of `own` in step and tells an Event when it changes.
+/// Writes the condition of `own` if it is not right, and an Event with it.
 pub(super) async fn write(
     config: &PeersConfig,
     events: &Recorder,

@@ -1,7 +1,7 @@
 //! Routes to the pods of other nodes on the same link: `<their pods> via <their address>`.
 //!
-//! Level-triggered from the Node objects and the machine's own links. `plan` says which ranges are
-//! believed; this file writes the routes and tells what is wrong. A node that no link of this
+//! Level-triggered from the Node objects and the machine's own links. `plan` decides which ranges are
+//! accepted; this file writes the routes and reports problems. A node that no link of this
 //! machine reaches directly gets no route: that needs a tunnel, which is not here. When that leaves
 //! this node without a pod network, its condition NetworkUnavailable says so, which keeps pods away.
 
@@ -29,7 +29,7 @@ use plan::{Bounds, Peer, Plan, Refusal};
 
 pub struct PeersConfig {
     pub informers: Informers,
-    /// With the node's own identity: writes its condition and tells Events.
+    /// Has the node's own identity; writes its condition and Events.
     pub node_client: kube::Client,
     /// This node, which needs no route to itself.
     pub node_name: String,
@@ -48,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
 const METRIC_BASE: u32 = 0x0200_0000;
 /// More refusals than this in one round are counted, not listed.
-const MOST_TOLD: usize = 10;
+const MOST_REPORTED: usize = 10;
 
 /// Runs until `shutdown`; the routes stay, so that pods go on while the server restarts.
 pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
@@ -66,7 +66,7 @@ pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
         Some(&config.node_name),
     );
     let mut known = Known::default();
-    let mut told = Told::default();
+    let mut reported = ReportedProblems::default();
     loop {
         known.follow(&mut changes);
         let peers = known.peers.clone();
@@ -85,13 +85,13 @@ pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
         });
         let pause = match outcome.await {
             Ok(Ok((plan, unreachable))) => {
-                told.refusals(&plan, |name, message| {
+                reported.refusals(&plan, |name, message| {
                     tracing::warn!(node = name, "{message}");
                     if let Some(node) = nodes.get("", name) {
                         events.warning(&*node, "PodCIDRRefused", message);
                     }
                 });
-                told.unreachable(&unreachable);
+                reported.unreachable(&unreachable);
                 let why = plan::unavailable(&plan, &unreachable);
                 let own = nodes.get("", &config.node_name);
                 let written = match &own {
@@ -100,6 +100,7 @@ pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
                     Some(own) => condition::write(&config, &events, own, why.as_deref()).await,
                 };
                 if let Err(error) = &written {
+                    let error = environment::chain(&error);
                     tracing::warn!(%error, "the node's condition NetworkUnavailable was not written");
                 }
                 match unreachable.is_empty() && written.is_ok() {
@@ -108,6 +109,7 @@ pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
                 }
             }
             Ok(Err(error)) => {
+                let error = environment::chain(&error);
                 tracing::warn!(%error, "routes to other nodes could not be written");
                 RETRY
             }
@@ -160,15 +162,15 @@ impl Known {
     }
 }
 
-/// What has been told already, so that it is told once.
+/// The problems that have been reported, so that each is reported once.
 #[derive(Default)]
-struct Told {
+struct ReportedProblems {
     refused: BTreeMap<String, (String, Refusal)>,
     unreachable: BTreeMap<Subnet, Ipv4Addr>,
 }
 
-impl Told {
-    fn refusals(&mut self, plan: &Plan, mut tell: impl FnMut(&str, String)) {
+impl ReportedProblems {
+    fn refusals(&mut self, plan: &Plan, mut report: impl FnMut(&str, String)) {
         let new = plan
             .refused
             .iter()
@@ -176,14 +178,14 @@ impl Told {
         let mut count = 0;
         for (name, (range, refusal)) in new {
             count += 1;
-            if count <= MOST_TOLD {
+            if count <= MOST_REPORTED {
                 let message =
                     format!("The pod range {range} of node {name} gets no route: {refusal}");
-                tell(name, message);
+                report(name, message);
             }
         }
-        if count > MOST_TOLD {
-            let more = count - MOST_TOLD;
+        if count > MOST_REPORTED {
+            let more = count - MOST_REPORTED;
             tracing::warn!("the pod ranges of {more} more nodes get no route");
         }
         self.refused = plan.refused.clone();
@@ -196,12 +198,12 @@ impl Told {
         let mut count = 0;
         for (range, address) in new {
             count += 1;
-            if count <= MOST_TOLD {
+            if count <= MOST_REPORTED {
                 tracing::warn!(%range, %address, "no link reaches this node: its pods have no route");
             }
         }
-        if count > MOST_TOLD {
-            tracing::warn!("no link reaches {} more nodes", count - MOST_TOLD);
+        if count > MOST_REPORTED {
+            tracing::warn!("no link reaches {} more nodes", count - MOST_REPORTED);
         }
         self.unreachable = unreachable.clone();
     }
@@ -271,7 +273,7 @@ fn installed(connection: &mut Connection, metric: u32) -> Result<Vec<Route>, Err
         .collect())
 }
 
-/// The metric carries the cluster id, so that the routes can be told from other clusters'.
+/// The metric carries the cluster id, so that the routes differ from those of other clusters.
 fn metric(cluster_id: &str) -> u32 {
     METRIC_BASE | u32::from_str_radix(cluster_id, 16).unwrap_or(0)
 }
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_of_nodes_ask_for_no_work() {
+    fn node_heartbeats_cause_no_work() {
         let mut known = Known::default();
         known.note(node("192.0.2.2", "2024-01-01T00:00:00Z"));
         assert!(std::mem::take(&mut known.changed));
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once_and_many_are_counted() {
+    fn a_refused_range_is_reported_once_and_many_are_counted() {
         let refused = |count: usize, range: &str| Plan {
             refused: (0..count)
                 .map(|number| {
@@ -319,19 +321,19 @@ mod tests {
                 .collect(),
             ..Plan::default()
         };
-        let mut told = Told::default();
+        let mut reported = ReportedProblems::default();
         let mut messages = Vec::new();
-        let mut tell = |plan: &Plan| {
+        let mut report = |plan: &Plan| {
             messages.clear();
-            told.refusals(plan, |_, message| messages.push(message));
+            reported.refusals(plan, |_, message| messages.push(message));
             messages.clone()
         };
         assert_eq!(
-            tell(&refused(1, "banana")),
+            report(&refused(1, "banana")),
             ["The pod range banana of node node-0 gets no route: it is not a range of addresses"]
         );
-        assert!(tell(&refused(1, "banana")).is_empty());
-        assert_eq!(tell(&refused(1, "apple")).len(), 1);
-        assert_eq!(tell(&refused(5000, "banana")).len(), MOST_TOLD);
+        assert!(report(&refused(1, "banana")).is_empty());
+        assert_eq!(report(&refused(1, "apple")).len(), 1);
+        assert_eq!(report(&refused(5000, "banana")).len(), MOST_REPORTED);
     }
 }

@@ -23,7 +23,7 @@ pub struct Peer {
     pub name: String,
     pub ranges: Vec<String>,
     pub address: Option<Ipv4Addr>,
-    /// It says itself that it has no pod network.
+    /// Its own condition says that it has no pod network.
     pub unavailable: bool,
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for Refusal {
 pub struct Destination {
     pub node: String,
     pub address: Ipv4Addr,
-    /// It is older than this node, and says itself that it has a pod network.
+    /// It is older than this node, and its own condition says that it has a pod network.
     pub established: bool,
 }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ranges_that_the_cluster_could_have_given_are_believed() {
+    fn only_pod_ranges_inside_the_cluster_range_are_accepted() {
         use Refusal::*;
         let cluster: Subnet = "10.244.0.0/16".parse().unwrap();
         let services: Subnet = "10.244.96.0/20".parse().unwrap();

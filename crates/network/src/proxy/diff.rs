@@ -8,7 +8,7 @@ use super::plan::{Backends, Endpoint, Frontend, UDP};
 use super::ruleset::{self, Pick, Ranges};
 use super::sticky::{Sticky, frontend_key};
 use crate::names;
-use crate::nft::{Batch, Element, Family, Verdict};
+use crate::nft::{Batch, Element, Family, RuleVerdict};
 
 /// A mirror of our table's changing part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Installed {
             Frontend::Address { address, .. } => {
                 put(
                     ruleset::SERVICES,
-                    Element::verdict(key.clone(), Verdict::Goto(chain)),
+                    Element::verdict(key.clone(), RuleVerdict::Goto(chain)),
                 );
                 if !ranges.services.contains(address) {
                     put(ruleset::EXTERNAL_KEYS, Element::key(key.clone()));
@@ -75,7 +75,7 @@ impl Installed {
                 put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
                 put(
                     ruleset::NODE_PORTS,
-                    Element::verdict(key, Verdict::Goto(chain)),
+                    Element::verdict(key, RuleVerdict::Goto(chain)),
                 );
             }
         }

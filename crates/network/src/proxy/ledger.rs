@@ -2,7 +2,7 @@
 //!
 //! Two Services may ask for the same frontend, because a Service may name any address among its
 //! `externalIPs`. The stronger right wins (see `Right`), then the older Service, then the first by
-//! namespace and name; when the holder lets go, the next one gets it. An address that is some
+//! namespace and name; when that Service gives it up, the next one gets it. An address that is some
 //! Service's ClusterIP is never lent to another Service, not even on a port which its owner leaves
 //! unused.
 

@@ -1,5 +1,5 @@
 //! The service proxy: keeps the nf_tables table `coracle-<id>` in step with Services and
-//! EndpointSlices. `plan` says what is wanted, `diff` what has to change, this file carries it out.
+//! EndpointSlices. `plan` computes the desired rules, `diff` the changes, and this file carries them out.
 //!
 //! Level-triggered: a change only marks its Service; the plan is made from the newest state. When
 //! the kernel refuses a batch, or someone else removed our table, the whole table is written anew.
@@ -107,7 +107,7 @@ pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(),
         match proxy.reconcile().await {
             Ok(()) => retry = FIRST_RETRY,
             Err(error) => {
-                tracing::warn!(error = %error, "service rules could not be written, trying the whole table again");
+                tracing::warn!(error = %environment::chain(&error), "service rules could not be written, trying the whole table again");
                 proxy.installed = None;
                 tokio::select! {
                     biased;
@@ -125,6 +125,7 @@ pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(),
             change = slice_changes.next() => proxy.note_slice(change),
             _ = check.tick() => {
                 if let Err(error) = proxy.check_table().await {
+                    let error = environment::chain(&error);
                     tracing::warn!(%error, "could not look for the table of service rules");
                 }
             }
@@ -261,6 +262,7 @@ impl Proxy {
                 .with_kernel(move |kernel| Ok(forget_flows(kernel, &stale, &node_addresses)?))
                 .await
         {
+            let error = environment::chain(&error);
             tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
         }
         Ok(())

@@ -11,7 +11,7 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 
-/// Where clients knock.
+/// An address and port, or a node port, at which clients reach a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Frontend {
     Address {
@@ -31,7 +31,7 @@ impl Frontend {
     }
 }
 
-/// Who answers.
+/// The address and port of a pod (or another backend) behind a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     pub address: Ipv4Addr,

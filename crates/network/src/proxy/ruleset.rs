@@ -14,7 +14,7 @@ use std::net::Ipv4Addr;
 use crate::names;
 use crate::nft::{
     Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Element, Expression, Family,
-    HookPoint, MetaKey, Register, Rule, Set, Verdict,
+    HookPoint, MetaKey, Register, Rule, RuleVerdict, Set,
 };
 use crate::subnet::Subnet;
 
@@ -182,7 +182,10 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         ]
     };
     let jump = |from: &str, to: &str| {
-        Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))])
+        Rule::new(
+            from,
+            vec![Expression::Decide(RuleVerdict::Jump(to.to_owned()))],
+        )
     };
     let mut rules = vec![
         jump("prerouting", "services"),

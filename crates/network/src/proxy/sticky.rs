@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::plan::{Backends, Endpoint, Frontend};
 use super::ruleset::STICKY;
-use crate::nft::{Batch, Chain, Datatype, Element, Expression, Register, Rule, Set, Verdict};
+use crate::nft::{Batch, Chain, Datatype, Element, Expression, Register, Rule, RuleVerdict, Set};
 
 /// Clients remembered per endpoint; over this, newcomers are not remembered.
 const MOST_CLIENTS: u32 = 65_536;
@@ -59,7 +59,7 @@ impl Sticky {
                 &(index as u32).to_ne_bytes(),
             ]
             .concat();
-            Element::verdict(key, Verdict::Goto(self.endpoint_chain(endpoint)))
+            Element::verdict(key, RuleVerdict::Goto(self.endpoint_chain(endpoint)))
         })
     }
 
@@ -86,7 +86,7 @@ impl Sticky {
                     from: r0,
                     inverted: false,
                 },
-                Expression::Decide(Verdict::Goto(name)),
+                Expression::Decide(RuleVerdict::Goto(name)),
             ];
             batch.append_rule(&Rule::new(&chain, expressions));
         }

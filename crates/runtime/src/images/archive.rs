@@ -22,18 +22,23 @@ use super::{
 /// Manifests and configurations are small; anything bigger is not one.
 const LARGEST_DOCUMENT: u64 = 8 << 20;
 
-pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
-    let _adding = store.begin_adding()?;
-    add(store, spool::open(store, path)?, name)
-}
+impl ImageStore {
+    /// Imports every image of an OCI layout or `docker save` archive and returns their names.
+    /// `name` is given to an image that the archive leaves nameless.
+    pub fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
+        let _adding = self.begin_adding()?;
+        add(self, spool::open(self, archive)?, name)
+    }
 
-pub fn import_stream(
-    store: &ImageStore,
-    reader: impl Read,
-    name: Option<&str>,
-) -> Result<Vec<String>, Error> {
-    let _adding = store.begin_adding()?;
-    add(store, spool::stream(store, reader)?, name)
+    /// Imports an archive that arrives as a stream.
+    pub fn import_stream(
+        &self,
+        archive: impl Read,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let _adding = self.begin_adding()?;
+        add(self, spool::stream(self, archive)?, name)
+    }
 }
 
 fn add(store: &ImageStore, file: File, name: Option<&str>) -> Result<Vec<String>, Error> {
@@ -110,7 +115,7 @@ fn names_of(descriptor: &Descriptor, given: Option<&str>) -> Result<BTreeSet<Str
     let found = given
         .or_else(|| annotation("io.containerd.image.name"))
         .or_else(|| {
-            // Only a full name is a name; a bare tag ("latest", "v1") says nothing of the repository.
+            // A bare tag ("latest", "v1") is no name, since it lacks the repository.
             annotation("org.opencontainers.image.ref.name").filter(|name| name.contains(['/', ':']))
         });
     found
@@ -127,7 +132,7 @@ struct DockerEntry {
     layers: Vec<String>,
 }
 
-/// `manifest.json` names files; a manifest of ours stands in for the one docker did not save.
+/// `manifest.json` names files; we make the manifest that docker did not save.
 fn import_docker(
     store: &ImageStore,
     archive: &Archive,

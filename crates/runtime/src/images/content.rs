@@ -1,5 +1,5 @@
 //! Blobs by their sha256: written to a private file, hashed on the way, synced, then renamed into
-//! place. A blob that is read is checked again, and one that is wrong is forgotten.
+//! place. A blob is checked again when it is read, and removed if it is damaged.
 
 use std::{
     fs::{self, File},
@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use environment::chain;
 use ring::digest::{Context, SHA256};
 
 use super::Error;
@@ -36,7 +37,7 @@ impl Content {
         let path = self.path(digest)?;
         let bytes = fs::read(&path).map_err(Error::file(path))?;
         if let Err(error) = check(digest, &bytes) {
-            tracing::warn!(%error, "a stored blob is damaged");
+            tracing::warn!(error = %chain(&error), "a stored blob is damaged");
             self.remove(digest)?;
             return Err(error);
         }
@@ -73,7 +74,7 @@ impl Content {
 
     /// The bytes of all blobs on disk, and how many there are; `None` if they cannot be read.
     pub fn usage(&self) -> Option<(u64, u64)> {
-        crate::service::usage_of(&self.directory)
+        crate::disk_usage::usage_of(&self.directory)
     }
 
     /// Every blob present, as digests.
@@ -126,12 +127,7 @@ pub fn sync_directory(directory: &Path) -> Result<(), Error> {
 
 /// The digest of what the context has seen.
 pub fn finish(context: Context) -> String {
-    let mut text = String::with_capacity(71);
-    text.push_str("sha256:");
-    for byte in context.finish().as_ref() {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    format!("sha256:{}", hex::encode(context.finish()))
 }
 
 /// A reader that hashes what passes through it.

@@ -1,6 +1,6 @@
 //! One layer blob from a registry to the content store, resumable: what has arrived is kept under
 //! the blob's digest, also when the pull or the process ends, and the next attempt asks for the
-//! rest only. Nothing is believed before the digest of the whole is right.
+//! rest only. The blob is used only after the digest of the whole has been checked.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use environment::chain;
 use nix::fcntl::{Flock, FlockArg};
 use ring::digest::{Context, SHA256};
 use tokio::io::AsyncWriteExt;
@@ -28,8 +29,8 @@ const MOST_ATTEMPTS: u32 = 1000;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Brings the blob here unless it is. Others that want the same blob, in this process or another,
-/// wait for this one and find it done.
+/// Downloads the blob unless it is stored already. Other downloads of the same blob, in this process or
+/// another, wait for this one.
 pub async fn blob(
     store: &std::sync::Arc<ImageStore>,
     registry: &Registry,
@@ -100,7 +101,7 @@ pub async fn blob(
             }
             Some(Fault::Disk(error)) => return Err(error),
             Some(Fault::Host(error)) => {
-                tracing::debug!(%error, blob = layer.digest, "a download was cut");
+                tracing::debug!(error = %chain(&error), blob = layer.digest, "a download was cut");
                 let passing = error.is_passing();
                 failure = registry.failed(error);
                 fruitless = if partial.length > before {
@@ -139,7 +140,7 @@ async fn fetch(
         from: partial.length,
     };
     let mut response = match host.get(path, want).await {
-        // It has less than we have, or says so.
+        // The host has fewer bytes than are here already.
         Err(registry::Error::Status { status: 416, .. }) if partial.length > 0 => {
             partial.restart().await.map_err(Fault::Disk)?;
             host.get(path, Want::default()).await.map_err(Fault::Host)?
@@ -176,7 +177,7 @@ async fn fetch(
     partial.flush().await.map_err(Fault::Disk)?;
     match partial.length == layer.size {
         true => Ok(()),
-        // Ended in good order, but too early: as good as cut.
+        // The answer ended without an error but too early, which is the same as an interruption.
         false => Err(Fault::Host(registry::Error::Status {
             host: host.label.clone(),
             what: path.to_owned(),
@@ -204,7 +205,7 @@ struct Partial {
 }
 
 impl Partial {
-    /// Waits for whoever has it.
+    /// Waits for the process that has it locked.
     fn open(path: &Path) -> Result<Partial, Error> {
         loop {
             let file = OpenOptions::new()
@@ -282,5 +283,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(Error::Interrupted(error.to_string())))
+        .unwrap_or_else(|error| Err(Error::Interrupted(error)))
 }

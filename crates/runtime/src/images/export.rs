@@ -1,6 +1,6 @@
 //! Export as an OCI layout tar: the image under its own identity, its layers uncompressed.
 //!
-//! A layer's tar is baked twice from its recipe: once to learn that it is right, once to write it.
+//! A layer's tar is made twice from its recipe: once to check its digest, once to write it.
 
 use std::{
     fs::File,
@@ -11,33 +11,35 @@ use std::{
 use ring::digest::{Context, SHA256};
 use serde_json::json;
 
-use super::{Error, ImageRecord, ImageStore, content, manifest::ConfigFile, recipe};
+use super::{Error, ImageRecord, content, manifest::ConfigFile, recipe, store::ImageStore};
 
-/// Writes the named images to `path`; they can be imported here or elsewhere.
-pub fn export(store: &ImageStore, names: &[String], path: &Path) -> Result<(), Error> {
-    let file = File::create(path).map_err(Error::file(path))?;
-    let mut tar = Writer {
-        output: BufWriter::new(file),
-        written: std::collections::BTreeSet::new(),
-    };
-    let failed = || Error::file(path);
-    let mut manifests = Vec::new();
-    for name in names {
-        let record = store
-            .find(name)?
-            .ok_or_else(|| Error::NotFound(name.clone()))?;
-        manifests.extend(
-            add(store, &record, name, &mut tar).map_err(|error| match error {
-                Failure::Image(error) => error,
-                Failure::Output(source) => failed()(source),
-            })?,
-        );
+impl ImageStore {
+    /// Writes the named images to `path` as an OCI layout tar that can be imported here or elsewhere.
+    pub fn export(&self, names: &[String], path: &Path) -> Result<(), Error> {
+        let file = File::create(path).map_err(Error::file(path))?;
+        let mut tar = Writer {
+            output: BufWriter::new(file),
+            written: std::collections::BTreeSet::new(),
+        };
+        let failed = || Error::file(path);
+        let mut manifests = Vec::new();
+        for name in names {
+            let record = self
+                .find(name)?
+                .ok_or_else(|| Error::NotFound(name.clone()))?;
+            manifests.extend(
+                add(self, &record, name, &mut tar).map_err(|error| match error {
+                    Failure::Image(error) => error,
+                    Failure::Output(source) => failed()(source),
+                })?,
+            );
+        }
+        let index = json!({"schemaVersion": 2, "manifests": manifests});
+        tar.file("index.json", index.to_string().as_bytes())
+            .and_then(|()| tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#))
+            .and_then(|()| tar.finish())
+            .map_err(failed())
     }
-    let index = json!({"schemaVersion": 2, "manifests": manifests});
-    tar.file("index.json", index.to_string().as_bytes())
-        .and_then(|()| tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#))
-        .and_then(|()| tar.finish())
-        .map_err(failed())
 }
 
 enum Failure {

@@ -1,4 +1,4 @@
-//! `index.json`: which images exist and what they are called. Written under an exclusive lock by
+//! `index.json`: the images that exist, and their names. Written under an exclusive lock by
 //! rename, so that readers in any process see a whole file and no lock.
 
 use std::{
@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use environment::chain;
 use files::atomic_file::{self, Options};
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
@@ -32,13 +33,13 @@ pub struct ImageRecord {
     /// Compressed size of layers, configuration and manifest.
     pub size: u64,
     pub process: ProcessDefaults,
-    /// Brought in from a file: no registry could give it back, so no collection may take it.
+    /// The image was imported from a file. No registry has it, so garbage collection must not remove it.
     #[serde(default)]
     pub pinned: bool,
 }
 
 impl ImageRecord {
-    /// A repository whose last tag has gone takes its digests with it: nobody asked for those.
+    /// Removes the digests of repositories without a tag: they were only added together with a tag.
     fn forget_digests(&mut self, tag: &str) {
         let repository = |name: &str| {
             let parsed = super::reference::Name::parse(name).ok()?;
@@ -51,7 +52,7 @@ impl ImageRecord {
     }
 }
 
-/// What came of removing a name.
+/// The result of removing a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRemoval {
     /// There is no such image.
@@ -60,7 +61,7 @@ pub enum NameRemoval {
     Name,
     /// It was its last name; the image is gone.
     Image,
-    /// It is the last name of an image that containers stand on; nothing was done.
+    /// It is the last name of an image that containers use; nothing was removed.
     InUse,
 }
 
@@ -176,7 +177,7 @@ impl IndexFile {
             Ok(images) => Arc::new(images),
             // Images can be pulled again; a store that refuses everything for good cannot be used.
             Err(error) => {
-                tracing::error!(%error, "the image index is damaged; it is set aside");
+                tracing::error!(error = %chain(&error), "the image index is damaged; it is set aside");
                 let aside = path.with_extension("damaged");
                 fs::rename(&path, &aside).map_err(Error::file(&aside))?;
                 return Ok(Arc::default());
@@ -251,7 +252,7 @@ mod tests {
         let tags = ["example.com/web:1", "example.com/web:2"];
         let mut images = one(&tags, &[]);
         let refused = images.remove_name(ID, &used);
-        assert_eq!(refused, NameRemoval::InUse, "an id stands for all names");
+        assert_eq!(refused, NameRemoval::InUse, "an id means all names");
         assert_eq!(images.find(ID).expect("there").tags.len(), 2);
         assert_eq!(images.remove_name(tags[0], &used), NameRemoval::Name);
         assert_eq!(images.remove_name(tags[1], &used), NameRemoval::InUse);

@@ -101,7 +101,7 @@ impl<R: Read> Read for Bounded<'_, R> {
 
 /// Applies the uncompressed tar. `parents` are the layers below, highest first: a directory that
 /// the tar only implies takes its attributes from them, as overlayfs shows the topmost ones.
-/// Everything is taped; the digests of the files' content come back by inode.
+/// Everything is recorded in the recipe; the digests of the files' content are returned by inode.
 pub fn apply(
     tar: impl Read,
     directory: &Path,
@@ -112,7 +112,7 @@ pub fn apply(
     let root = Root::open(directory)?;
     let space = || enough_space(&root.fd, limits);
     space().map_err(Error::file(directory))?;
-    // Long names and attributes are read into memory whole, so what stands between two files is
+    // Long names and attributes are read into memory whole, so the bytes between two files are
     // bounded.
     let allowance = Cell::new(HEADER_BYTES);
     let reader = Bounded {
@@ -193,7 +193,7 @@ pub fn apply(
     Ok(digests)
 }
 
-/// Fails when the file system is about to be full: others need room too.
+/// Fails when the file system is about to be full.
 pub(super) fn enough_space(directory: &impl AsFd, limits: Limits) -> io::Result<()> {
     let found = nix::sys::statvfs::fstatvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
@@ -204,7 +204,7 @@ pub(super) fn enough_space(directory: &impl AsFd, limits: Limits) -> io::Result<
     Ok(())
 }
 
-/// What is learnt on the way.
+/// What unpacking a layer collects.
 struct Findings<'a> {
     directory_times: &'a mut Vec<(PathBuf, u64)>,
     digests: &'a mut BTreeMap<u64, String>,
@@ -556,13 +556,13 @@ fn open_at(parent: &OwnedFd, name: &OsStr, flags: OFlag) -> nix::Result<OwnedFd>
     )
 }
 
-/// `name` is one component: the kernel is told not to follow it.
+/// `name` is one component, and the kernel does not follow it if it is a link.
 fn open_with(parent: &OwnedFd, name: &OsStr, flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
     let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     nix::fcntl::openat(parent, name, flags, mode)
 }
 
-/// Removes whatever is at `name`, a tree too; nothing there is fine.
+/// Removes the file or the whole tree at `name`; a missing one is fine.
 fn remove(parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => return Ok(()),
@@ -700,11 +700,12 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_stopped() {
+    fn layers_beyond_the_limits_are_refused() {
         let refused = |tar: &[u8], limits: Limits, why: &str| {
             let directory = tempfile::tempdir().expect("temporary directory");
             let error = apply_to(tar, directory.path(), limits).expect_err(why);
-            assert!(error.to_string().contains(why), "{error}");
+            let text = environment::chain(&error).to_string();
+            assert!(text.contains(why), "{text}");
         };
         let limits = Limits::default();
         let large = archive(&[(EntryType::Regular, "zeros", 3 << 20, "")]);

@@ -92,7 +92,7 @@ pub struct RootFs {
     pub diff_ids: Vec<String>,
 }
 
-/// What an image says about the process it wants to be.
+/// The process that an image describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ProcessDefaults {

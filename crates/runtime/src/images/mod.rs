@@ -4,13 +4,17 @@
 //! Layout under `<root>/images`: `blobs/sha256/<hex>` (manifests and configurations; layer blobs
 //! only until they are unpacked), `layers/<chain id>` (one overlayfs lower directory each),
 //! `seals/` and `recipes/` (how each layer must look, and how its tar is made again), `index.json`
-//! (who is called what), `ingest/` (everything unfinished).
+//! (the names of images), `ingest/` (everything unfinished).
 
 mod archive;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod content;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod download;
 mod export;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod index;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod layer;
 mod manifest;
 mod progress;
@@ -18,9 +22,13 @@ mod pull;
 mod recipe;
 pub mod reference;
 pub mod registry;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod seal;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod spool;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod store;
+#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod unpack;
 
 pub use index::{ImageRecord, NameRemoval};
@@ -32,10 +40,10 @@ pub use store::{ImageStore, Removed};
 
 use std::path::PathBuf;
 
-/// What can go wrong with an image.
+/// Why an image cannot be used, pulled or imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path}: {source}")]
+    #[error("{path}")]
     File {
         path: PathBuf,
         #[source]
@@ -56,7 +64,7 @@ pub enum Error {
     Archive(String),
     #[error("no image for platform linux/{0} in {1}")]
     Platform(&'static str, String),
-    #[error("invalid {what}: {source}")]
+    #[error("invalid {what}")]
     Json {
         what: &'static str,
         #[source]
@@ -68,7 +76,7 @@ pub enum Error {
     Layer(String),
     #[error("image {0:?} not found")]
     NotFound(String),
-    #[error("{reference}: {source}")]
+    #[error("{reference}")]
     Registry {
         reference: String,
         #[source]
@@ -76,8 +84,10 @@ pub enum Error {
     },
     #[error("image {name:?} is damaged ({damage}) and must be pulled or imported again")]
     Damaged { name: String, damage: String },
-    #[error("pull interrupted: {0}")]
-    Interrupted(String),
+    #[error("pull interrupted")]
+    Interrupted(#[source] tokio::task::JoinError),
+    #[error("pull interrupted: a layer did not arrive")]
+    LayerLost,
 }
 
 impl Error {

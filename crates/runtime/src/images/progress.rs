@@ -1,4 +1,4 @@
-//! How far a pull is, layer by layer, for whoever wants to watch it.
+//! The progress of a pull, layer by layer.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::manifest::Descriptor;
 
-/// Where one layer is on its way.
+/// The stage of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Unpacked here before the pull began.

@@ -83,7 +83,7 @@ impl Puller {
         });
         let done = async move {
             task.await
-                .unwrap_or_else(|error| Err(Arc::new(Error::Interrupted(error.to_string()))))
+                .unwrap_or_else(|error| Err(Arc::new(Error::Interrupted(error))))
         }
         .boxed()
         .shared();
@@ -178,8 +178,8 @@ impl Puller {
                     watched.stage(&blobs[last], Stage::Done);
                 }
                 if let Some(arrival) = arrivals.remove(&blobs[number]) {
-                    // An error means that the download failed, and why is told there.
-                    let gone = |_| Error::Interrupted("a layer did not arrive".into());
+                    // An error means that the download failed, which is reported there.
+                    let gone = |_| Error::LayerLost;
                     arrival.blocking_recv().map_err(gone)?;
                 }
                 watched.stage(&blobs[number], Stage::Unpacking);
@@ -279,5 +279,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(Error::Interrupted(error.to_string())))
+        .unwrap_or_else(|error| Err(Error::Interrupted(error)))
 }

@@ -1,4 +1,4 @@
-//! How to bake a layer's tar again, byte by byte, from its unpacked files: everything of the tar
+//! How to make a layer's tar again, byte by byte, from its unpacked files: everything of the tar
 //! but the files' content, and where that content belongs. So an image can be exported under its
 //! own identity although its blobs are not kept.
 
@@ -17,7 +17,7 @@ use nix::{
 
 use super::Error;
 
-/// What stands between files is bounded; a layer with more can be run but not exported.
+/// The bytes between files are bounded; a layer with more can be run but not exported.
 const MOST_LITERAL: u64 = 1 << 30;
 const LITERAL: u8 = 0;
 const CONTENT: u8 = 1;
@@ -125,7 +125,7 @@ impl<R: Read> Read for Taped<'_, R> {
     }
 }
 
-/// Writes the tar to `output`. Whether it is the right one only its digest tells.
+/// Writes the tar to `output`. The caller must check its digest.
 pub fn bake(recipe: &Path, layer: &Path, output: &mut impl Write) -> Result<(), Error> {
     let file = File::open(recipe).map_err(Error::file(recipe))?;
     let mut reader =

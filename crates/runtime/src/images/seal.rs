@@ -1,5 +1,5 @@
-//! A layer's seal: what the unpacked layer looked like when it was right, so that damage is noticed
-//! before a container runs on it.
+//! A layer's seal: the attributes and digests of its files when it was unpacked, so that damage is
+//! noticed before a container runs on it.
 //!
 //! Looking at every file's attributes and change time is cheap and finds whatever was done through
 //! the file system; where the change time differs, and in a deep check, the content is hashed too.
@@ -21,18 +21,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, content};
 
-/// How a layer's files were.
+/// The files of a layer when it was unpacked.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Seal {
     /// Disk space and inodes that the layer takes.
     pub bytes: u64,
     pub inodes: u64,
     /// By path, as bytes in hexadecimal where it is not plain text.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, SealedFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct SealedFile {
     /// File type and permissions.
     mode: u32,
     owner: (u32, u32),
@@ -45,9 +45,9 @@ struct Entry {
     digest: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LayerCondition {
     Sound,
     /// Content and attributes are right, only the change times are others: it was copied.
     Moved,
@@ -65,7 +65,7 @@ impl Seal {
             };
             seal.bytes += metadata.blocks() * 512;
             seal.inodes += 1;
-            seal.entries.insert(name, Entry::of(metadata, digest));
+            seal.entries.insert(name, SealedFile::of(metadata, digest));
             Ok(())
         })
         .map_err(Error::file(directory))?;
@@ -73,7 +73,7 @@ impl Seal {
     }
 
     /// Compares a directory with its seal.
-    pub fn check(&self, directory: &Path, deep: bool) -> io::Result<Verdict> {
+    pub fn check(&self, directory: &Path, deep: bool) -> io::Result<LayerCondition> {
         let mut seen = 0;
         let mut moved = false;
         let mut damage: Option<String> = None;
@@ -86,7 +86,7 @@ impl Seal {
                 return Ok(());
             };
             seen += 1;
-            let mut found = Entry::of(metadata, expected.digest.clone());
+            let mut found = SealedFile::of(metadata, expected.digest.clone());
             // The topmost directory is renamed after it is sealed.
             let touched = found.changed != expected.changed && !name.is_empty();
             found.changed = expected.changed;
@@ -100,14 +100,14 @@ impl Seal {
             Ok(())
         })?;
         Ok(match damage {
-            Some(damage) => Verdict::Damaged(damage),
-            None if seen != self.entries.len() => Verdict::Damaged(format!(
+            Some(damage) => LayerCondition::Damaged(damage),
+            None if seen != self.entries.len() => LayerCondition::Damaged(format!(
                 "{} of {} files are missing",
                 self.entries.len() - seen,
                 self.entries.len()
             )),
-            None if moved => Verdict::Moved,
-            None => Verdict::Sound,
+            None if moved => LayerCondition::Moved,
+            None => LayerCondition::Sound,
         })
     }
 
@@ -128,8 +128,8 @@ impl Seal {
     }
 }
 
-impl Entry {
-    fn of(metadata: &fs::Metadata, digest: String) -> Entry {
+impl SealedFile {
+    fn of(metadata: &fs::Metadata, digest: String) -> SealedFile {
         let kind = metadata.file_type();
         let size = if kind.is_dir() {
             0
@@ -138,7 +138,7 @@ impl Entry {
         } else {
             metadata.len()
         };
-        Entry {
+        SealedFile {
             mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),
             size,
@@ -174,7 +174,7 @@ fn name_of(root: &Path, path: &Path) -> String {
         Some(text) if !text.starts_with("\\x") => text.to_owned(),
         _ => {
             let bytes = relative.as_os_str().as_bytes();
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex::encode(bytes);
             format!("\\x{hex}")
         }
     }
@@ -215,16 +215,25 @@ mod tests {
         let seal = Seal::read(&path).expect("read");
         assert_eq!(seal.inodes, 5);
         let check = |deep| seal.check(&layer, deep).expect("checked");
-        assert_eq!(check(false), Verdict::Sound);
-        assert_eq!(check(true), Verdict::Sound);
+        assert_eq!(check(false), LayerCondition::Sound);
+        assert_eq!(check(true), LayerCondition::Sound);
         fs::write(layer.join("a/file"), "CONTENT").expect("file");
-        assert!(matches!(check(false), Verdict::Damaged(_)), "same size");
+        assert!(
+            matches!(check(false), LayerCondition::Damaged(_)),
+            "same size"
+        );
         fs::write(layer.join("a/file"), "content").expect("file");
-        assert_eq!(check(false), Verdict::Moved);
+        assert_eq!(check(false), LayerCondition::Moved);
         fs::write(layer.join("a/more"), "").expect("file");
-        assert!(matches!(check(false), Verdict::Damaged(_)), "one more");
+        assert!(
+            matches!(check(false), LayerCondition::Damaged(_)),
+            "one more"
+        );
         fs::remove_file(layer.join("a/more")).expect("removed");
         fs::remove_file(layer.join("a/link")).expect("removed");
-        assert!(matches!(check(false), Verdict::Damaged(_)), "one less");
+        assert!(
+            matches!(check(false), LayerCondition::Damaged(_)),
+            "one less"
+        );
     }
 }

@@ -2,9 +2,9 @@
 //! streams are first written out to a file without a name, within the store's bounds.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -49,16 +49,9 @@ pub fn stream(store: &ImageStore, reader: impl Read) -> Result<File, Error> {
 }
 
 fn spool(store: &ImageStore, mut reader: impl Read) -> Result<File, Error> {
-    let (path, limits) = (store.ingest_path(), store.limits());
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(Error::file(&path))?;
-    // Gone with its last user, whatever happens.
-    fs::remove_file(&path).map_err(Error::file(&path))?;
+    let (path, limits) = (store.ingest_directory(), store.limits());
+    // A file without a name, which goes when it is closed, whatever happens.
+    let mut file = tempfile::tempfile_in(&path).map_err(Error::file(&path))?;
     let (mut buffer, mut left) = (vec![0; STEP], limits.bytes);
     let broken = |error: io::Error| Error::Archive(printable(&error.to_string()));
     loop {
@@ -93,7 +86,7 @@ fn is_header(block: &[u8; TAR_BLOCK]) -> bool {
     header.cksum().is_ok_and(|stated| stated == actual)
 }
 
-/// What is said about bytes of a file may hold some of them.
+/// Makes an error message printable, since it may contain bytes of the file.
 pub fn printable(text: &str) -> String {
     let mut shown: String = text
         .chars()
@@ -115,6 +108,7 @@ pub fn printable(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::images::Limits;
+    use std::fs;
 
     /// What `docker save` writes for an image of one layer with one file.
     fn docker_archive() -> Vec<u8> {
@@ -184,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused_in_one_sentence_without_its_bytes() {
+    fn a_file_that_is_no_archive_is_refused_without_its_bytes_in_the_message() {
         let noise: Vec<u8> = (0..5000u32)
             .map(|number| ((number * 7919) >> 3) as u8)
             .collect();
@@ -196,17 +190,17 @@ mod tests {
             zstandard(&noise),
             gzip(b""),
         ] {
-            let said = import(&bytes, Limits::default()).0.unwrap_err().to_string();
+            let message = import(&bytes, Limits::default()).0.unwrap_err().to_string();
             assert_eq!(
-                said,
+                message,
                 "this is not an image archive: expected a tar file in OCI layout or of docker save, \
                  plain or compressed with gzip or zstd"
             );
         }
         let mut cut = gzip(&docker_archive());
         cut.truncate(cut.len() / 2);
-        let said = import(&cut, Limits::default()).0.unwrap_err().to_string();
-        assert!(said.chars().all(|c| !c.is_control()), "{said}");
+        let message = import(&cut, Limits::default()).0.unwrap_err().to_string();
+        assert!(message.chars().all(|c| !c.is_control()), "{message}");
     }
 
     #[test]
@@ -217,8 +211,8 @@ mod tests {
         };
         let zeros = vec![0; 4 << 20];
         for bomb in [gzip(&zeros), zstandard(&zeros)] {
-            let said = import(&bomb, limits).0.unwrap_err().to_string();
-            assert!(said.contains("more bytes than are allowed"), "{said}");
+            let message = import(&bomb, limits).0.unwrap_err().to_string();
+            assert!(message.contains("more bytes than are allowed"), "{message}");
         }
     }
 }

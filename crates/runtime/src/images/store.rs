@@ -1,5 +1,5 @@
-//! The store itself: what is there, adding from an archive or a registry's blobs, removing, and
-//! collecting what nothing refers to.
+//! The image store: lists images, adds them from blobs, removes them, and collects layers and blobs
+//! that no image uses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,20 +10,21 @@ use std::{
     time::Duration,
 };
 
+use environment::chain;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    Error, ImageRecord, archive,
+    Error, ImageRecord,
     content::{self, Content},
-    export,
     index::{IndexFile, NameRemoval},
     layer::Limits,
     manifest::{ConfigFile, Manifest},
-    seal::{Seal, Verdict},
+    seal::{LayerCondition, Seal},
     unpack,
 };
+use crate::disk_usage::usage_of;
 
 /// A layer that was looked at this recently is not looked at again.
 const LOOKED_AT: Duration = Duration::from_secs(600);
@@ -41,7 +42,7 @@ pub struct ImageStore {
     looked_at: Mutex<BTreeMap<String, Instant>>,
 }
 
-/// What went away.
+/// What a collection has removed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub layers: usize,
@@ -84,26 +85,6 @@ impl ImageStore {
     pub fn with_limits(mut self, limits: Limits) -> ImageStore {
         self.limits = limits;
         self
-    }
-
-    /// Writes the named images as an OCI layout tar.
-    pub fn export(&self, names: &[String], archive: &Path) -> Result<(), Error> {
-        export::export(self, names, archive)
-    }
-
-    /// Imports every image of an OCI layout or `docker save` archive and returns their names.
-    /// `name` is given to an image that the archive leaves nameless.
-    pub fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
-        archive::import(self, archive, name)
-    }
-
-    /// The same for an archive that arrives as a stream.
-    pub fn import_stream(
-        &self,
-        archive: impl Read,
-        name: Option<&str>,
-    ) -> Result<Vec<String>, Error> {
-        archive::import_stream(self, archive, name)
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -157,7 +138,7 @@ impl ImageStore {
         match self.check(&record, false) {
             Ok(()) => Ok(Some(record)),
             Err(error @ Error::Damaged { .. }) => {
-                tracing::warn!(%error, "noticed");
+                tracing::warn!(error = %chain(&error), "an image cannot be used");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -197,7 +178,7 @@ impl ImageStore {
         }
     }
 
-    /// What is wrong with a layer, if anything is.
+    /// The damage of a layer, if it has any.
     fn damage(&self, chain_id: &str, deep: bool) -> Result<Option<String>, Error> {
         let looked_at = self.looked_at.lock().get(chain_id).copied();
         if !deep && looked_at.is_some_and(|when| when.elapsed() < LOOKED_AT) {
@@ -207,15 +188,19 @@ impl ImageStore {
         if !directory.exists() {
             return Ok(Some(format!("layer {chain_id} is missing")));
         }
-        // Without a seal (made before there were any) nothing can be said against a layer.
+        // A layer without a seal (of a version that made none) counts as sound.
         if let Some(seal) = Seal::read(&seal_path) {
             match seal
                 .check(&directory, deep)
                 .map_err(Error::file(&directory))?
             {
-                Verdict::Sound => {}
-                Verdict::Moved => Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?,
-                Verdict::Damaged(what) => return Ok(Some(format!("layer {chain_id}: {what}"))),
+                LayerCondition::Sound => {}
+                LayerCondition::Moved => {
+                    Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?
+                }
+                LayerCondition::Damaged(what) => {
+                    return Ok(Some(format!("layer {chain_id}: {what}")));
+                }
             }
         }
         self.looked_at
@@ -224,7 +209,7 @@ impl ImageStore {
         Ok(None)
     }
 
-    /// Throws a layer away. Containers that stand on it keep what they have open.
+    /// Removes a damaged layer. Containers that are mounted on it keep the files that they have open.
     fn condemn(&self, chain_id: &str) -> Result<(), Error> {
         self.looked_at.lock().remove(chain_id);
         let (directory, aside) = (self.layer_directory(chain_id)?, self.ingest_path());
@@ -249,11 +234,11 @@ impl ImageStore {
             let seal = self.directory.join("seals").join(entry.file_name());
             let (more, most) = match Seal::read(&seal) {
                 Some(seal) => (seal.bytes, seal.inodes),
-                None => crate::service::usage_of(&entry.path())?,
+                None => usage_of(&entry.path())?,
             };
             (bytes, inodes) = (bytes + more, inodes + most);
         }
-        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"))?;
+        let (more, most) = usage_of(&self.directory.join("ingest"))?;
         Some((bytes + more, inodes + most))
     }
 
@@ -269,7 +254,7 @@ impl ImageStore {
     }
 
     /// Takes a name from its image. With its last name the image goes, unless `in_use` has its id: then
-    /// nothing is done. An id stands for all names of its image.
+    /// nothing is done. An id means all names of its image.
     pub fn remove_name(&self, name: &str, in_use: &BTreeSet<String>) -> Result<NameRemoval, Error> {
         self.index.update(|images| images.remove_name(name, in_use))
     }
@@ -280,7 +265,7 @@ impl ImageStore {
         Ok(self.collect_counting(used)?.is_some())
     }
 
-    /// The same, telling what went away.
+    /// As [`ImageStore::collect`], and returns what was removed.
     pub fn collect_counting(&self, used: &BTreeSet<String>) -> Result<Option<Removed>, Error> {
         let path = self.directory.join("adding.lock");
         let file = File::create(&path).map_err(Error::file(&path))?;
@@ -316,7 +301,7 @@ impl ImageStore {
         self.looked_at
             .lock()
             .retain(|layer, _| layers.contains(layer.trim_start_matches("sha256:")));
-        // The file system's own clock: a file that was just written tells it.
+        // The time of a file that was just written is the file system's own clock.
         lock.set_len(1).map_err(Error::file(&path))?;
         let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
         let now = modified(&path);
@@ -364,10 +349,15 @@ impl ImageStore {
             .map_err(|(_, errno)| Error::file(path)(errno.into()))
     }
 
+    /// The directory of everything unfinished.
+    pub(super) fn ingest_directory(&self) -> PathBuf {
+        self.directory.join("ingest")
+    }
+
     /// A private path for something unfinished.
     pub(super) fn ingest_path(&self) -> PathBuf {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        self.directory.join("ingest").join(format!(
+        self.ingest_directory().join(format!(
             "{}-{}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)

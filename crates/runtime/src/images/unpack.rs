@@ -1,5 +1,5 @@
 //! From a compressed layer stream to a finished layer directory: decompression, both digests,
-//! sync and rename. What the entries mean is `layer`'s business.
+//! sync and rename. `layer` handles the entries.
 
 use std::{
     fs::{self, File},
@@ -33,7 +33,7 @@ pub fn chain_ids(diff_ids: &[String]) -> Result<Vec<String>, Error> {
 
 /// Where one layer is made and where it goes.
 pub struct Places<'a> {
-    /// Unfinished work; the recipe is made beside it.
+    /// The unfinished layer; its recipe is made next to it.
     pub ingest: &'a Path,
     pub target: &'a Path,
     pub seal: &'a Path,
@@ -64,8 +64,8 @@ pub fn unpack(
             sync_filesystem(ingest)?;
             failpoint::reach("before a layer is put in its place");
             match fs::rename(ingest, target) {
-                // Somebody else unpacked the same layer meanwhile: theirs is as good, but the
-                // seal tells of ours.
+                // Another process has unpacked the same layer meanwhile; its copy is kept, but the
+                // seal describes this one.
                 Err(_) if target.exists() => {
                     Seal::of(target, &Default::default())?.write(places.seal)
                 }
@@ -137,7 +137,7 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// Decided by the first bytes: media types lie more often.
+    /// Detected by the first bytes, since media types are often wrong.
     pub fn of(magic: &[u8]) -> Compression {
         match magic {
             [0x1f, 0x8b, ..] => Compression::Gzip,

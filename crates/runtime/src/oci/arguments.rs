@@ -1,4 +1,4 @@
-//! runc's arguments, as far as shims use them. Options of other runc commands are not ours.
+//! runc's arguments, as far as shims use them.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -50,7 +50,7 @@ pub enum Command {
     },
 }
 
-/// Everything a command line can say, before it is known which command it is for.
+/// All options of a command line, before it is known which command they are for.
 #[derive(Default)]
 struct Options {
     root: Option<PathBuf>,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shim_writes_is_understood() {
+    fn the_arguments_of_a_shim_are_parsed() {
         let invocation = parse(
             "--root /r --log /l --log-format json run --detach --bundle /b --pid-file /p abc",
         )
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn wrong_arguments_are_refused() {
         for line in [
             "frobnicate x",
             "create",

@@ -1,5 +1,5 @@
-//! Why libcontainer failed: its processes tell each other only that they did, and log the reason.
-//! We take the reason from the log events, through a pipe that its children inherit.
+//! The reason why libcontainer failed. Its processes report to each other only that they failed and
+//! log the reason, so the reason is read from the log events, through a pipe that they inherit.
 
 use std::{
     fmt::Debug,
@@ -15,7 +15,7 @@ use tracing::{
 
 use crate::sys;
 
-/// As much as is worth showing to anyone.
+/// Longer reasons are cut.
 const MOST: usize = 1024;
 
 /// Collects error events of this process and its children.
@@ -35,7 +35,7 @@ pub fn listen() -> Option<Causes> {
 
 impl Causes {
     /// The first reason, which is the deepest one.
-    pub fn told(mut self) -> Option<String> {
+    pub fn first(mut self) -> Option<String> {
         let mut bytes = [0; MOST];
         let count = self.0.read(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes[..count]);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_error_is_told() {
+    fn the_first_logged_error_is_the_reason() {
         let (reader, writer) = std::io::pipe().unwrap();
         sys::set_nonblocking(reader.as_fd()).unwrap();
         tracing::subscriber::with_default(Writer(writer), || {
@@ -98,7 +98,7 @@ mod tests {
             tracing::error!(err = ?"EINVAL", "failed to mount");
             tracing::error!("nor this");
         });
-        let told = Causes(reader).told();
-        assert_eq!(told.as_deref(), Some("failed to mount, err: \"EINVAL\""));
+        let first = Causes(reader).first();
+        assert_eq!(first.as_deref(), Some("failed to mount, err: \"EINVAL\""));
     }
 }

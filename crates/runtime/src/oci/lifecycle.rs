@@ -1,4 +1,4 @@
-//! Create, start, state, kill and delete, by libcontainer where it is right.
+//! Create, start, state, kill and delete, by libcontainer except where its way is wrong or slow.
 
 use std::{
     fs,
@@ -13,12 +13,12 @@ use libcontainer::{
 use dbus::slice::Scope;
 use oci_spec::runtime::Spec;
 
-use super::{Error, Root, exec, plain::Plain, scope};
+use super::{Error, Root, plain::Plain, process, scope};
 use crate::{cgroups::Hierarchies, sys};
 
-/// What a caller wants beside what the bundle says.
+/// What the caller asks for in addition to the bundle.
 #[derive(Clone, Copy)]
-pub struct How {
+pub struct CreateOptions {
     /// systemd makes the cgroup.
     pub systemd: bool,
     pub container_root: Root,
@@ -30,26 +30,26 @@ pub fn create(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
-    how: How,
+    options: CreateOptions,
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
-    let spec: Spec = exec::read_json(&bundle.join("config.json"), "config.json")?;
+    let spec: Spec = process::read_json(&bundle.join("config.json"), "config.json")?;
     if let Some(process) = spec.process() {
-        exec::check_user(process.user())?;
+        process::check_user(process.user())?;
     }
-    if how.container_root == Root::HostView
+    if options.container_root == Root::HostView
         && let Some(container_root) = spec.root()
     {
         sys::enter_container_view(container_root.path())
             .map_err(Error::system("preparing the root"))?;
     }
-    if !how.systemd {
+    if !options.systemd {
         return build(root, id, bundle, pid_file, console);
     }
-    let place = scope::Place::take(root, id, &bundle)?;
-    let built = build(root, id, place.bundle.clone(), pid_file, console);
-    place.leave(built.is_ok());
+    let scope = scope::ReservedScope::reserve(root, id, &bundle)?;
+    let built = build(root, id, scope.bundle.clone(), pid_file, console);
+    scope.release(built.is_ok());
     built
 }
 
@@ -81,16 +81,16 @@ pub fn run(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
-    how: How,
+    options: CreateOptions,
 ) -> Result<(), Error> {
     if console.is_none()
-        && !how.systemd
+        && !options.systemd
         && !id.contains('/')
         && let Some(plain) = Plain::read(bundle)?
     {
-        return plain.run(root, id, bundle, pid_file, how.container_root);
+        return plain.run(root, id, bundle, pid_file, options.container_root);
     }
-    let mut container = create(root, id, bundle, pid_file, console, how)?;
+    let mut container = create(root, id, bundle, pid_file, console, options)?;
     container.start().map_err(|error| {
         let _ = delete(root, id, true);
         Error::container(error)
@@ -145,7 +145,7 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    // One that was never finished has no settings.
+    // A container whose creation failed has no settings.
     let settings = container.spec().ok();
     let cgroup = settings
         .as_ref()
@@ -153,18 +153,18 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
     let scope = cgroup.as_deref().and_then(Scope::at);
     if force && let Some(cgroup) = &cgroup {
         let hierarchies = hierarchies()?;
-        // Without a pid namespace of its own, its first process takes nobody with it.
+        // Without a pid namespace of its own, the end of its first process ends no other.
         hierarchies.kill(cgroup);
         let plain = settings.is_some_and(|settings| settings.hooks.is_none())
             && container.intel_rdt_dir().is_none();
-        // systemd has to know before its group is gone.
+        // systemd must stop the unit while its cgroup exists.
         if scope.is_some() || plain {
             hierarchies
                 .end_and_remove(cgroup)
                 .map_err(Error::system(format!("removing {cgroup}")))?;
         }
-        // Nobody is to be told, and nothing else was made: libcontainer would read the mount table
-        // for each controller to do the same.
+        // Without hooks nothing else has to be done. libcontainer would read the mount table for each
+        // controller to do the same.
         if scope.is_none() && plain {
             let directory = root.join(id);
             return fs::remove_dir_all(&directory)

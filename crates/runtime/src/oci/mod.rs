@@ -7,10 +7,9 @@ mod causes;
 mod exec;
 mod lifecycle;
 mod plain;
+mod process;
 mod scope;
 mod seal;
-
-pub use seal::{is_own_executable, is_sealed, own_executable_sealed};
 
 use std::{
     ffi::OsString,
@@ -20,6 +19,8 @@ use std::{
 };
 
 use arguments::{Command, Invocation};
+use environment::chain;
+use libcontainer::error::LibcontainerError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -27,7 +28,7 @@ pub enum Error {
     Usage(String),
     #[error("container {0} does not exist")]
     NotFound(String),
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     System {
         what: String,
         #[source]
@@ -35,7 +36,15 @@ pub enum Error {
     },
     #[error("{0}")]
     Container(String),
-    #[error("invalid {what}: {source}")]
+    #[error(transparent)]
+    Libcontainer(Box<LibcontainerError>),
+    #[error("{what}")]
+    Systemd {
+        what: String,
+        #[source]
+        source: dbus::Error,
+    },
+    #[error("invalid {what}")]
     Json {
         what: &'static str,
         #[source]
@@ -52,19 +61,9 @@ impl Error {
         }
     }
 
-    /// libcontainer's errors with all their causes in one line.
-    fn container(error: libcontainer::error::LibcontainerError) -> Error {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !text.contains(&more) {
-                text.push_str(": ");
-                text.push_str(&more);
-            }
-            cause = error.source();
-        }
-        Error::Container(text)
+    /// libcontainer's errors keep the causes in their source.
+    fn container(error: LibcontainerError) -> Error {
+        Error::Libcontainer(Box::new(error))
     }
 }
 
@@ -91,7 +90,7 @@ pub fn call(arguments: impl IntoIterator<Item = OsString>, container_root: Root)
     let invocation = match Invocation::parse(arguments) {
         Ok(invocation) => invocation,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", chain(&error));
             return 2;
         }
     };
@@ -104,13 +103,12 @@ pub fn call(arguments: impl IntoIterator<Item = OsString>, container_root: Root)
     match run(invocation, container_root) {
         Ok(code) => code,
         Err(error) => {
-            let error = match causes.and_then(|causes| causes.told()) {
-                Some(cause) if !error.to_string().contains(&cause) => {
-                    Error::Container(format!("{error}: {cause}"))
-                }
-                _ => error,
-            };
-            report(log, &error);
+            let mut message = chain(&error).to_string();
+            let logged = causes.and_then(|causes| causes.first());
+            if let Some(cause) = logged.filter(|cause| !message.contains(cause)) {
+                message = format!("{message}: {cause}");
+            }
+            report(log, &message);
             1
         }
     }
@@ -129,11 +127,11 @@ fn run(invocation: Invocation, container_root: Root) -> Result<u8, Error> {
             pid_file,
             console,
         } => {
-            let how = lifecycle::How {
+            let options = lifecycle::CreateOptions {
                 systemd,
                 container_root,
             };
-            lifecycle::create(root, &id, &bundle, pid_file, console, how).map(|_| 0)
+            lifecycle::create(root, &id, &bundle, pid_file, console, options).map(|_| 0)
         }
         Command::Run {
             id,
@@ -141,11 +139,11 @@ fn run(invocation: Invocation, container_root: Root) -> Result<u8, Error> {
             pid_file,
             console,
         } => {
-            let how = lifecycle::How {
+            let options = lifecycle::CreateOptions {
                 systemd,
                 container_root,
             };
-            lifecycle::run(root, &id, &bundle, pid_file, console, how).map(|()| 0)
+            lifecycle::run(root, &id, &bundle, pid_file, console, options).map(|()| 0)
         }
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
@@ -162,10 +160,10 @@ fn run(invocation: Invocation, container_root: Root) -> Result<u8, Error> {
 }
 
 /// As runc does: a JSON line in the log if there is one, else a line on standard error.
-fn report(log: Option<File>, error: &Error) {
-    let line = serde_json::json!({"level": "error", "msg": error.to_string()});
+fn report(log: Option<File>, message: &str) {
+    let line = serde_json::json!({"level": "error", "msg": message});
     let written = log.and_then(|mut file| writeln!(file, "{line}").ok());
     if written.is_none() {
-        eprintln!("{error}");
+        eprintln!("{message}");
     }
 }

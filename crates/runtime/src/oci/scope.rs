@@ -20,16 +20,17 @@ use nix::{
 use super::Error;
 use crate::spec::resources::to_systemd;
 
-/// A scope that is there, kept by a process of ours until the container's is in it.
-pub struct Place {
+/// A scope that systemd has made for the container. A process of ours keeps it alive until the
+/// container's process is in it.
+pub struct ReservedScope {
     scope: Scope,
     holder: Pid,
-    /// The bundle in which the scope stands as the path that it has.
+    /// A bundle that names the scope's cgroup by its path.
     pub bundle: PathBuf,
 }
 
-impl Place {
-    pub fn take(root: &Path, id: &str, bundle: &Path) -> Result<Place, Error> {
+impl ReservedScope {
+    pub fn reserve(root: &Path, id: &str, bundle: &Path) -> Result<ReservedScope, Error> {
         let file = bundle.join("config.json");
         let bytes = fs::read(&file).map_err(Error::system(file.display().to_string()))?;
         let mut document: serde_json::Value =
@@ -54,34 +55,37 @@ impl Place {
         if let Some(path) = document["root"]["path"].as_str() {
             document["root"]["path"] = bundle.join(path).to_string_lossy().into();
         }
-        let place = Place {
+        let reserved = ReservedScope {
             bundle: derived_bundle(root, id),
             holder: start_holder().map_err(Error::system("forking"))?,
             scope,
         };
-        let file = place.bundle.join("config.json");
-        let written = fs::create_dir_all(&place.bundle)
+        let file = reserved.bundle.join("config.json");
+        let written = fs::create_dir_all(&reserved.bundle)
             .and_then(|()| fs::write(&file, document.to_string()))
             .map_err(Error::system(file.display().to_string()));
-        let (unit, slice) = (place.scope.unit(), &place.scope.slice);
-        let holder = place.holder.as_raw().cast_unsigned();
+        let (unit, slice) = (reserved.scope.unit(), &reserved.scope.slice);
+        let holder = reserved.holder.as_raw().cast_unsigned();
         let made = written.and_then(|()| {
             systemd::blocking(async |mut systemd| {
                 systemd.start_scope(&unit, slice, holder, limits).await
             })
-            .map_err(|error| Error::Container(format!("making {unit}: {error}")))
+            .map_err(|source| Error::Systemd {
+                what: format!("making {unit}"),
+                source,
+            })
         });
         match made {
-            Ok(()) => Ok(place),
+            Ok(()) => Ok(reserved),
             Err(error) => {
-                place.leave(false);
+                reserved.release(false);
                 Err(error)
             }
         }
     }
 
-    /// The container's process keeps the scope from now on; one without a container goes.
-    pub fn leave(self, has_container: bool) {
+    /// Ends the process that keeps the scope. Without a container in it the scope is removed.
+    pub fn release(self, has_container: bool) {
         let _ = kill(self.holder, Signal::SIGKILL);
         let _ = waitpid(self.holder, None);
         if !has_container {
@@ -91,14 +95,18 @@ impl Place {
     }
 }
 
-/// Tells systemd that a scope shall go.
+/// Asks systemd to remove a scope.
 pub fn stop(scope: &Scope) -> Result<(), Error> {
     let unit = scope.unit();
-    systemd::blocking(async |mut systemd| systemd.stop(&unit).await)
-        .map_err(|error| Error::Container(format!("ending {unit}: {error}")))
+    systemd::blocking(async |mut systemd| systemd.stop(&unit).await).map_err(|source| {
+        Error::Systemd {
+            what: format!("ending {unit}"),
+            source,
+        }
+    })
 }
 
-/// After a container's deletion.
+/// Removes the bundle that was derived for a container with a scope.
 pub fn remove_bundle(root: &Path, id: &str) {
     let _ = fs::remove_dir_all(derived_bundle(root, id));
 }

@@ -1,4 +1,4 @@
-//! A pod's user namespace: which users of the host stand for its own, and the namespace itself,
+//! A pod's user namespace: the users of the host that its own are mapped to, and the namespace itself,
 //! kept alive by a bind mount together with the network namespace that it owns.
 
 use std::{
@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::netns;
 use crate::sys;
 
-/// Where a pod's users lie on the host: one range for users, one for groups, both from 0 on inside.
+/// The range of host users and the range of host groups that a pod's own are mapped to; inside the pod
+/// both begin at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
     pub host_uid: u32,
@@ -38,7 +39,7 @@ pub enum Error {
 }
 
 impl Mapping {
-    /// None: the host's own users.
+    /// `None` means that the pod has the host's users.
     pub fn requested(options: Option<&UserNamespace>) -> Result<Option<Mapping>, Error> {
         let Some(options) = options else {
             return Ok(None);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mapping_from_root_on_or_none() {
+    fn exactly_one_mapping_that_begins_at_root_is_accepted() {
         assert_eq!(Mapping::requested(None), Ok(None));
         check(NamespaceMode::Node, &[], Ok(false));
         check(

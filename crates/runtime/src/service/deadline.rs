@@ -1,5 +1,5 @@
-//! A caller's deadline (`grpc-timeout`), told as such. The transport keeps it too, but tells of it as
-//! a cancellation, and whether caller or server notices first is chance.
+//! Reports a missed deadline of a caller (`grpc-timeout`) as DeadlineExceeded. The transport enforces
+//! the deadline too, but reports a cancellation.
 
 use std::{
     convert::Infallible,
@@ -12,7 +12,7 @@ use http::{Request, Response};
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
-/// We are to notice before the transport does.
+/// How much earlier than the transport this layer ends a call.
 const AHEAD: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_is_told_as_one() {
+    async fn a_missed_deadline_is_reported_as_deadline_exceeded() {
         let slow = tower::service_fn(|_: Request<Body>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Infallible>(Response::new(Body::empty()))
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_read() {
+    fn every_unit_of_a_timeout_is_parsed() {
         assert_eq!(parse("1H"), Some(Duration::from_secs(3600)));
         assert_eq!(parse("250u"), Some(Duration::from_micros(250)));
         assert_eq!(parse("x"), None);

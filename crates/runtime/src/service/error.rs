@@ -1,4 +1,5 @@
-//! What can go wrong inside the server, and the gRPC code each becomes at the edge.
+//! The errors of the server's calls, and the gRPC code of each. The chain of causes is printed here,
+//! at the edge.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,13 +14,13 @@ use crate::{
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path}: {source}")]
+    #[error("{path}")]
     File {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("serving: {0}")]
+    #[error("serving")]
     Transport(#[source] tonic::transport::Error),
     #[error("{kind} {id:?} not found")]
     NotFound { kind: &'static str, id: String },
@@ -35,19 +36,19 @@ pub enum Error {
     Unimplemented(&'static str),
     #[error("{0}")]
     Deadline(String),
-    #[error("failed to setup network for sandbox {sandbox:?}: {source}")]
+    #[error("failed to setup network for sandbox {sandbox:?}")]
     Network {
         sandbox: String,
         #[source]
         source: cni::Error,
     },
-    #[error("failed to destroy network for sandbox {sandbox:?}: {source}")]
+    #[error("failed to destroy network for sandbox {sandbox:?}")]
     NetworkRemoval {
         sandbox: String,
         #[source]
         source: cni::Error,
     },
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Shim {
         what: String,
         #[source]
@@ -59,13 +60,13 @@ pub enum Error {
     Spec(#[from] spec::Error),
     #[error(transparent)]
     Image(#[from] images::Error),
-    /// Whoever asked for the pull says which image it was.
-    #[error("{0}")]
-    Pull(#[source] Arc<images::Error>),
-    #[error("systemd does not make or change a cgroup: {0}")]
+    /// Calls that share one pull share its error.
+    #[error(transparent)]
+    Pull(Arc<images::Error>),
+    #[error("systemd does not make or change a cgroup")]
     Systemd(#[source] dbus::Error),
-    #[error("{0}")]
-    Interrupted(String),
+    #[error("the work was interrupted")]
+    Interrupted(#[source] tokio::task::JoinError),
 }
 
 impl Error {
@@ -77,6 +78,34 @@ impl Error {
     pub fn shim(what: impl Into<String>) -> impl FnOnce(client::Error) -> Error {
         let what = what.into();
         move |source| Error::Shim { what, source }
+    }
+
+    pub fn no_sandbox(id: &str) -> Error {
+        let kind = "sandbox";
+        Error::NotFound {
+            kind,
+            id: id.into(),
+        }
+    }
+
+    pub fn no_container(id: &str) -> Error {
+        let kind = "container";
+        Error::NotFound {
+            kind,
+            id: id.into(),
+        }
+    }
+
+    pub fn no_image(name: &str) -> Error {
+        let kind = "image";
+        Error::NotFound {
+            kind,
+            id: name.into(),
+        }
+    }
+
+    pub fn sandbox_not_running(id: &str) -> Error {
+        Error::Precondition(format!("sandbox {id:?} is not running"))
     }
 
     fn code(&self) -> Code {
@@ -118,17 +147,6 @@ fn image_code(error: &images::Error) -> Code {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Status {
-        // The chain is printed once, at the edge.
-        let mut message = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !message.contains(&more) {
-                message.push_str(": ");
-                message.push_str(&more);
-            }
-            cause = error.source();
-        }
-        Status::new(error.code(), message)
+        Status::new(error.code(), environment::chain(&error).to_string())
     }
 }

@@ -1,154 +1,60 @@
-//! CRI views of the records, and the stream of container events.
+//! The stream of container events.
 
-use cri::v1::{
-    Container, ContainerEventResponse, ContainerEventType, ContainerMetadata, ContainerResources,
-    ContainerState, ContainerStatus, ContainerUser, ImageSpec, LinuxContainerUser,
-    LinuxPodSandboxStatus, Namespace, PodIp, PodSandbox, PodSandboxNetworkStatus, PodSandboxState,
-    PodSandboxStatus,
+use std::sync::Arc;
+
+use cri::v1::{ContainerEventResponse, ContainerEventType};
+use tokio::sync::broadcast;
+
+use super::{
+    container_table::ContainerTable,
+    host::Host,
+    sandbox_table::SandboxTable,
+    views::{container_status, sandbox_status},
 };
 
-use super::state::Runtime;
-use crate::records::{ContainerRecord, SandboxPhase, SandboxRecord};
+/// A subscriber that is this many events behind must list anew.
+const EVENTS_KEPT: usize = 1024;
 
-impl Runtime {
-    /// Tells subscribers; they take it as a hint to look.
+pub struct Events {
+    host: Arc<Host>,
+    sandboxes: Arc<SandboxTable>,
+    containers: Arc<ContainerTable>,
+    sender: broadcast::Sender<ContainerEventResponse>,
+}
+
+impl Events {
+    pub fn new(
+        host: Arc<Host>,
+        sandboxes: Arc<SandboxTable>,
+        containers: Arc<ContainerTable>,
+    ) -> Events {
+        Events {
+            host,
+            sandboxes,
+            containers,
+            sender: broadcast::channel(EVENTS_KEPT).0,
+        }
+    }
+
+    pub fn subscribe(&self) -> broadcast::Receiver<ContainerEventResponse> {
+        self.sender.subscribe()
+    }
+
+    /// Sends an event about a container, or about a sandbox (then both ids are the same), to the
+    /// subscribers, who take it as a hint to look at the sandbox again.
     pub fn announce(&self, container: &str, sandbox: &str, kind: ContainerEventType) {
-        if self.0.events.receiver_count() == 0 {
+        if self.sender.receiver_count() == 0 {
             return;
         }
-        let status = self
-            .sandbox_record(sandbox)
-            .ok()
-            .map(|record| sandbox_status(&record));
+        let status = self.sandboxes.record(sandbox).ok();
+        let containers = self.containers.of_sandbox(sandbox);
         let event = ContainerEventResponse {
             container_id: container.into(),
             container_event_type: kind.into(),
-            created_at: self.now_nanos(),
-            pod_sandbox_status: status,
-            containers_statuses: self
-                .containers_of(sandbox)
-                .iter()
-                .map(container_status)
-                .collect(),
+            created_at: self.host.now_nanos(),
+            pod_sandbox_status: status.map(|record| sandbox_status(&record)),
+            containers_statuses: containers.iter().map(container_status).collect(),
         };
-        let _ = self.0.events.send(event);
-    }
-}
-
-pub fn sandbox_state(record: &SandboxRecord) -> PodSandboxState {
-    match record.phase {
-        SandboxPhase::Ready => PodSandboxState::SandboxReady,
-        SandboxPhase::Creating | SandboxPhase::Stopped => PodSandboxState::SandboxNotready,
-    }
-}
-
-pub fn sandbox_status(record: &SandboxRecord) -> PodSandboxStatus {
-    let mut addresses = record.addresses.iter().map(ToString::to_string);
-    let options = record
-        .config
-        .linux
-        .as_ref()
-        .and_then(|linux| linux.security_context.as_ref())
-        .and_then(|security| security.namespace_options.clone());
-    PodSandboxStatus {
-        id: record.id.clone(),
-        metadata: record.config.metadata.clone(),
-        state: sandbox_state(record).into(),
-        created_at: record.created_at,
-        network: Some(PodSandboxNetworkStatus {
-            ip: addresses.next().unwrap_or_default(),
-            additional_ips: addresses.map(|ip| PodIp { ip }).collect(),
-        }),
-        linux: Some(LinuxPodSandboxStatus {
-            namespaces: Some(Namespace { options }),
-        }),
-        labels: record.config.labels.clone(),
-        annotations: record.config.annotations.clone(),
-        runtime_handler: record.runtime_handler.clone(),
-    }
-}
-
-pub fn sandbox_item(record: &SandboxRecord) -> PodSandbox {
-    PodSandbox {
-        id: record.id.clone(),
-        metadata: record.config.metadata.clone(),
-        state: sandbox_state(record).into(),
-        created_at: record.created_at,
-        labels: record.config.labels.clone(),
-        annotations: record.config.annotations.clone(),
-        runtime_handler: record.runtime_handler.clone(),
-    }
-}
-
-pub fn container_state(record: &ContainerRecord) -> ContainerState {
-    match (&record.exit, record.started_at) {
-        (Some(_), _) => ContainerState::ContainerExited,
-        (None, 0) => ContainerState::ContainerCreated,
-        (None, _) => ContainerState::ContainerRunning,
-    }
-}
-
-fn metadata(record: &ContainerRecord) -> ContainerMetadata {
-    record.config.metadata.clone().unwrap_or_default()
-}
-
-fn image_spec(record: &ContainerRecord) -> ImageSpec {
-    record.config.image.clone().unwrap_or_default()
-}
-
-pub fn container_item(record: &ContainerRecord) -> Container {
-    Container {
-        id: record.id.clone(),
-        pod_sandbox_id: record.sandbox.clone(),
-        metadata: Some(metadata(record)),
-        image: Some(image_spec(record)),
-        image_ref: record.image_ref.clone(),
-        image_id: record.image_id.clone(),
-        state: container_state(record).into(),
-        created_at: record.created_at,
-        labels: record.config.labels.clone(),
-        annotations: record.config.annotations.clone(),
-    }
-}
-
-pub fn container_status(record: &ContainerRecord) -> ContainerStatus {
-    let exit = record.exit.clone();
-    let linux = record.config.linux.as_ref();
-    ContainerStatus {
-        id: record.id.clone(),
-        metadata: Some(metadata(record)),
-        state: container_state(record).into(),
-        created_at: record.created_at,
-        started_at: record.started_at,
-        finished_at: exit.as_ref().map_or(0, |exit| exit.finished_at),
-        exit_code: exit.as_ref().map_or(0, |exit| exit.code),
-        reason: exit
-            .as_ref()
-            .map_or(String::new(), |exit| exit.reason.clone()),
-        message: exit.map_or(String::new(), |exit| exit.message),
-        image: Some(image_spec(record)),
-        image_ref: record.image_ref.clone(),
-        image_id: record.image_id.clone(),
-        labels: record.config.labels.clone(),
-        annotations: record.config.annotations.clone(),
-        mounts: record.config.mounts.clone(),
-        log_path: record
-            .log
-            .as_ref()
-            .map_or(String::new(), |path| path.to_string_lossy().into_owned()),
-        resources: linux
-            .and_then(|linux| linux.resources.clone())
-            .map(|resources| ContainerResources {
-                linux: Some(resources),
-                ..Default::default()
-            }),
-        user: Some(ContainerUser {
-            linux: Some(LinuxContainerUser {
-                uid: record.uid.into(),
-                gid: record.gid.into(),
-                supplemental_groups: record.groups.iter().map(|gid| i64::from(*gid)).collect(),
-            }),
-        }),
-        stop_signal: record.config.stop_signal,
+        let _ = self.sender.send(event);
     }
 }

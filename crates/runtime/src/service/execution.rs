@@ -1,26 +1,47 @@
 //! Running a command inside a container, and changing its limits.
 
+use std::sync::Arc;
+
 use cri::v1::{ExecSyncResponse, LinuxContainerResources};
 use dbus::{slice::Scope, systemd};
 
-use super::{Error, events::container_state, state::Runtime};
+use super::{Error, container_table::ContainerTable, host::Host, sandbox_table::SandboxTable};
 use crate::{
     records::ContainerRecord,
     spec::{self, resources},
 };
 
-impl Runtime {
+pub struct Execution {
+    host: Arc<Host>,
+    sandboxes: Arc<SandboxTable>,
+    containers: Arc<ContainerTable>,
+}
+
+impl Execution {
+    pub fn new(
+        host: Arc<Host>,
+        sandboxes: Arc<SandboxTable>,
+        containers: Arc<ContainerTable>,
+    ) -> Execution {
+        Execution {
+            host,
+            sandboxes,
+            containers,
+        }
+    }
+
     pub async fn exec_sync(
         &self,
         id: &str,
         command: &[String],
         timeout: i64,
     ) -> Result<ExecSyncResponse, Error> {
-        let record = self.running(id)?;
+        let record = self.containers.running(id)?;
         let process = self.process_to_exec(&record, command, false).await?;
         let timeout_ms = u64::try_from(timeout).unwrap_or(0).saturating_mul(1000);
         let captured = self
-            .shim_for(&record)?
+            .sandboxes
+            .running_shim(&record.sandbox)?
             .exec(id, process, timeout_ms)
             .await
             .map_err(Error::shim(format!("failed to exec in container {id:?}")))?;
@@ -31,20 +52,8 @@ impl Runtime {
         })
     }
 
-    /// The record of a container that runs.
-    pub(super) fn running(&self, id: &str) -> Result<ContainerRecord, Error> {
-        let record = self.container_record(id)?;
-        if record.started_at == 0 || record.exit.is_some() {
-            return Err(Error::Precondition(format!(
-                "container is in {} state",
-                container_state(&record).as_str_name()
-            )));
-        }
-        Ok(record)
-    }
-
     /// The OCI `process` that runs `command` as the container's own would.
-    pub(super) async fn process_to_exec(
+    pub async fn process_to_exec(
         &self,
         record: &ContainerRecord,
         command: &[String],
@@ -53,33 +62,39 @@ impl Runtime {
         if command.is_empty() {
             return Err(Error::Invalid("no command given".into()));
         }
-        let file = self.bundle(&record.sandbox, &record.id).join("config.json");
+        let file = self
+            .host
+            .bundle(&record.sandbox, &record.id)
+            .join("config.json");
         let bytes = tokio::fs::read(&file).await.map_err(Error::file(&file))?;
         let document: serde_json::Value =
             serde_json::from_slice(&bytes).map_err(|error| Error::file(&file)(error.into()))?;
         Ok(spec::exec_process(&document, command, terminal))
     }
 
-    /// Writes the new limits to the container's cgroup and keeps them in its record.
+    /// Writes the new limits to the container's cgroup and keeps them in its record. It blocks.
+    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     pub fn update_resources(&self, id: &str, limits: LinuxContainerResources) -> Result<(), Error> {
-        let record = self.container_record(id)?;
+        let record = self.containers.record(id)?;
         if record.exit.is_some() {
             return Err(Error::Precondition(format!("container {id:?} has exited")));
         }
         if record.started_at != 0 {
             if let Some(scope) = Scope::at(&record.cgroup) {
-                let wanted = resources::to_oci(&limits, false, &self.0.hierarchies);
+                let wanted = resources::to_oci(&limits, false, self.host.hierarchies());
                 let properties = resources::to_systemd(&wanted).properties();
                 systemd::blocking(async |mut systemd| systemd.set(&scope.unit(), properties).await)
                     .map_err(Error::Systemd)?;
             }
-            for (path, value) in resources::to_files(&limits, &record.cgroup, &self.0.hierarchies) {
+            for (path, value) in
+                resources::to_files(&limits, &record.cgroup, self.host.hierarchies())
+            {
                 std::fs::write(&path, value).map_err(Error::file(path))?;
             }
         } else {
             self.rewrite_limits(&record.sandbox, id, &limits)?;
         }
-        self.update_container(id, |record| {
+        self.containers.update(id, |record| {
             let kept = record
                 .config
                 .linux
@@ -91,17 +106,18 @@ impl Runtime {
     }
 
     /// For a container that is not started yet, the limits are still in its bundle.
+    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn rewrite_limits(
         &self,
         sandbox: &str,
         id: &str,
         limits: &LinuxContainerResources,
     ) -> Result<(), Error> {
-        let file = self.bundle(sandbox, id).join("config.json");
+        let file = self.host.bundle(sandbox, id).join("config.json");
         let bytes = std::fs::read(&file).map_err(Error::file(&file))?;
         let mut document: serde_json::Value =
             serde_json::from_slice(&bytes).map_err(|error| Error::file(&file)(error.into()))?;
-        let wanted = resources::to_oci(limits, false, &self.0.hierarchies);
+        let wanted = resources::to_oci(limits, false, self.host.hierarchies());
         for part in ["cpu", "memory"] {
             for (name, value) in wanted[part].as_object().into_iter().flatten() {
                 document["linux"]["resources"][part][name] = value.clone();
@@ -116,7 +132,7 @@ impl Runtime {
     }
 }
 
-/// What is not asked for stays as it was.
+/// A value that is not asked for stays as it was.
 fn merge(kept: &mut LinuxContainerResources, new: LinuxContainerResources) {
     let number = |kept: &mut i64, new: i64| {
         if new != 0 {

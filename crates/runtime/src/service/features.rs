@@ -1,24 +1,44 @@
-//! What the server and each of its OCI commands can do, as CRI's Status tells it.
+//! CRI's Status: whether the node is ready, and the features of the server and of each OCI runtime.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, process::Stdio, sync::Arc, time::Duration};
 
 use cri::v1::{
     RuntimeCondition, RuntimeFeatures, RuntimeHandler, RuntimeHandlerFeatures, RuntimeStatus,
     StatusResponse,
 };
 use serde_json::Value;
+use tokio::{process::Command, sync::OnceCell};
 
-use super::state::Runtime;
+use super::{host::Host, pod_network::PodNetwork};
 use crate::{config::Config, mount_tree};
 
-/// A command that does not tell its features in this time is taken to have none.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// An OCI runtime that does not list its features in this time is taken to have none.
+const FEATURES_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Runtime {
-    pub async fn status_response(&self, verbose: bool) -> StatusResponse {
-        let (ready, reason, message) = match self.network_status().await {
+pub struct Features {
+    host: Arc<Host>,
+    network: Arc<PodNetwork>,
+    /// The features of each OCI runtime, by handler; each runtime is asked once.
+    handlers: OnceCell<BTreeMap<String, RuntimeHandlerFeatures>>,
+}
+
+impl Features {
+    pub fn new(host: Arc<Host>, network: Arc<PodNetwork>) -> Features {
+        Features {
+            host,
+            network,
+            handlers: OnceCell::new(),
+        }
+    }
+
+    pub async fn status(&self, verbose: bool) -> StatusResponse {
+        let (ready, reason, message) = match self.network.status().await {
             Ok(()) => (true, "", String::new()),
-            Err(error) => (false, "NetworkPluginNotReady", error.to_string()),
+            Err(error) => (
+                false,
+                "NetworkPluginNotReady",
+                environment::chain(&error).to_string(),
+            ),
         };
         let condition = |kind: &str, status, reason: &str, message| RuntimeCondition {
             r#type: kind.into(),
@@ -28,7 +48,10 @@ impl Runtime {
         };
         let mut info = std::collections::HashMap::new();
         if verbose {
-            info.insert("config".to_owned(), described(&self.0.config).to_string());
+            info.insert(
+                "config".to_owned(),
+                described(self.host.config()).to_string(),
+            );
         }
         StatusResponse {
             status: Some(RuntimeStatus {
@@ -48,9 +71,8 @@ impl Runtime {
 
     async fn handlers(&self) -> Vec<RuntimeHandler> {
         let known = self
-            .0
-            .handler_features
-            .get_or_init(|| detect(self.0.config.clone()))
+            .handlers
+            .get_or_init(|| detect(self.host.config().clone()))
             .await;
         known
             .iter()
@@ -62,7 +84,7 @@ impl Runtime {
     }
 }
 
-/// Asks every command once; a changed one counts from the next start of the server on.
+/// Asks every OCI runtime for its features.
 async fn detect(config: Config) -> BTreeMap<String, RuntimeHandlerFeatures> {
     let kernel = tokio::task::spawn_blocking(mount_tree::maps_ids)
         .await
@@ -88,9 +110,8 @@ async fn detect(config: Config) -> BTreeMap<String, RuntimeHandlerFeatures> {
 async fn ask(command: &[std::ffi::OsString], kernel: bool) -> RuntimeHandlerFeatures {
     let mut asked = Command::new(command.first().cloned().unwrap_or_default());
     asked.args(command.iter().skip(1)).arg("features");
-    let mut asked = tokio::process::Command::from(asked);
-    asked.kill_on_drop(true).stdin(std::process::Stdio::null());
-    let answer = match tokio::time::timeout(PATIENCE, asked.output()).await {
+    asked.kill_on_drop(true).stdin(Stdio::null());
+    let answer = match tokio::time::timeout(FEATURES_TIMEOUT, asked.output()).await {
         Ok(Ok(output)) => serde_json::from_slice(&output.stdout).unwrap_or(Value::Null),
         _ => Value::Null,
     };
@@ -105,12 +126,12 @@ fn features(document: &Value, kernel: bool) -> RuntimeHandlerFeatures {
     };
     RuntimeHandlerFeatures {
         recursive_read_only_mounts: lists(&document["mountOptions"], "rro"),
-        // Mapped mounts are made by us, before the command is called.
+        // The server makes mapped mounts itself, before it calls the OCI runtime.
         user_namespaces: kernel && lists(&document["linux"]["namespaces"], "user"),
     }
 }
 
-/// What `crictl info` shows.
+/// The configuration as `crictl info` shows it.
 fn described(config: &Config) -> Value {
     let handlers: BTreeMap<&str, Vec<String>> = config
         .oci_handlers
@@ -134,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_what_the_document_says() {
+    fn features_are_read_from_the_oci_document() {
         let document = serde_json::json!({
             "mountOptions": ["ro", "rro"],
             "linux": {"namespaces": ["mount", "user"]},

@@ -1,5 +1,7 @@
 //! CRI's image service.
 
+use std::{path::Path, sync::Arc};
+
 use cri::v1::{
     AuthConfig, FilesystemIdentifier, FilesystemUsage, Image, ImageFsInfoRequest,
     ImageFsInfoResponse, ImageSpec, ImageStatusRequest, ImageStatusResponse, Int64Value,
@@ -10,19 +12,26 @@ use cri::v1::{
 use futures::stream::{self, BoxStream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{
-    Error, pull_trace,
-    state::{Runtime, blocking},
-    stats::written_by,
-};
+use super::{Error, host::Host, images::Images, stats::written_by, tasks::blocking};
 use crate::{
-    images::{Credentials, ImageRecord},
+    images::{Credentials, ImageRecord, ImageStore},
     snapshots::Snapshot,
     spec::id::{self, Id},
 };
 
+pub struct ImageApi {
+    host: Arc<Host>,
+    images: Arc<Images>,
+}
+
+impl ImageApi {
+    pub fn new(host: Arc<Host>, images: Arc<Images>) -> ImageApi {
+        ImageApi { host, images }
+    }
+}
+
 #[async_trait]
-impl ImageService for Runtime {
+impl ImageService for ImageApi {
     type StreamImagesStream = BoxStream<'static, Result<StreamImagesResponse, Status>>;
 
     async fn list_images(
@@ -31,7 +40,7 @@ impl ImageService for Runtime {
     ) -> Result<Response<ListImagesResponse>, Status> {
         let wanted = request.into_inner().filter.and_then(|filter| filter.image);
         Ok(Response::new(ListImagesResponse {
-            images: self.images(wanted).await?,
+            images: self.list(wanted).await?,
         }))
     }
 
@@ -40,7 +49,7 @@ impl ImageService for Runtime {
         request: Request<StreamImagesRequest>,
     ) -> Result<Response<Self::StreamImagesStream>, Status> {
         let wanted = request.into_inner().filter.and_then(|filter| filter.image);
-        let images = self.images(wanted).await?;
+        let images = self.list(wanted).await?;
         Ok(Response::new(
             stream::iter([Ok(StreamImagesResponse { images })]).boxed(),
         ))
@@ -51,8 +60,7 @@ impl ImageService for Runtime {
         request: Request<ImageStatusRequest>,
     ) -> Result<Response<ImageStatusResponse>, Status> {
         let name = name_of(request.into_inner().image)?;
-        let images = self.0.images.clone();
-        let found = blocking(move || Ok(images.find_sound(&name)?)).await?;
+        let found = self.images.find_sound(name).await?;
         Ok(Response::new(ImageStatusResponse {
             image: found.as_ref().map(to_cri),
             ..Default::default()
@@ -66,18 +74,12 @@ impl ImageService for Runtime {
         let request = request.into_inner();
         let name = name_of(request.image)?;
         let credentials = request.auth.map(credentials).unwrap_or_default();
-        let puller = &self.0.puller;
-        let pull = puller.begin(&name, credentials).map_err(Error::from)?;
         let uid = request
             .sandbox_config
             .and_then(|config| config.metadata)
             .map(|metadata| metadata.uid)
             .filter(|uid| !uid.is_empty());
-        if let Some(uid) = uid {
-            let (recorder, environment) = (&self.0.config.recorder, &self.0.environment);
-            pull_trace::follow(recorder.clone(), environment.clone(), uid, &pull);
-        }
-        let record = pull.done.await.map_err(Error::Pull)?;
+        let record = self.images.pull(&name, credentials, uid).await?;
         Ok(Response::new(PullImageResponse {
             image_ref: record.id.clone(),
         }))
@@ -88,10 +90,7 @@ impl ImageService for Runtime {
         request: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
         let name = name_of(request.into_inner().image)?;
-        let images = self.0.images.clone();
-        if blocking(move || Ok(images.remove(&name)?)).await? {
-            self.collect_images().await;
-        }
+        self.images.remove(name).await?;
         Ok(Response::new(RemoveImageResponse::default()))
     }
 
@@ -99,49 +98,48 @@ impl ImageService for Runtime {
         &self,
         _: Request<ImageFsInfoRequest>,
     ) -> Result<Response<ImageFsInfoResponse>, Status> {
-        let (now, images, root) = (
-            self.now_nanos(),
-            self.0.images.clone(),
-            self.0.config.root.clone(),
+        let (now, host, store) = (
+            self.host.now_nanos(),
+            self.host.clone(),
+            self.images.store().clone(),
         );
-        let usage = move |path: &std::path::Path, used: Option<(u64, u64)>| FilesystemUsage {
-            timestamp: now,
-            fs_id: Some(FilesystemIdentifier {
-                mountpoint: path.to_string_lossy().into_owned(),
-            }),
-            used_bytes: used.map(|(value, _)| UInt64Value { value }),
-            inodes_used: used.map(|(_, value)| UInt64Value { value }),
-        };
-        let response = blocking(move || {
-            let uppers = std::fs::read_dir(root.join("containers"))
-                .into_iter()
-                .flatten()
-                .flatten();
-            let written = uppers
-                .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
-                .try_fold((0, 0), |(bytes, inodes), used| {
-                    let (more, most) = used?;
-                    Some((bytes + more, inodes + most))
-                });
-            Ok(ImageFsInfoResponse {
-                image_filesystems: vec![usage(images.directory(), images.usage())],
-                container_filesystems: vec![usage(&root, written)],
-            })
-        });
+        let response = blocking(move || Ok(usage(&host, &store, now)));
         Ok(Response::new(response.await?))
     }
 }
 
-impl Runtime {
-    async fn images(&self, wanted: Option<ImageSpec>) -> Result<Vec<Image>, Error> {
-        let images = self.0.images.clone();
-        blocking(
-            move || match wanted.filter(|wanted| !wanted.image.is_empty()) {
-                Some(wanted) => Ok(images.find(&wanted.image)?.iter().map(to_cri).collect()),
-                None => Ok(images.list()?.iter().map(to_cri).collect()),
-            },
-        )
-        .await
+/// The disk space of images, and of what containers have written.
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
+fn usage(host: &Host, store: &ImageStore, now: i64) -> ImageFsInfoResponse {
+    let usage = |path: &Path, used: Option<(u64, u64)>| FilesystemUsage {
+        timestamp: now,
+        fs_id: Some(FilesystemIdentifier {
+            mountpoint: path.to_string_lossy().into_owned(),
+        }),
+        used_bytes: used.map(|(value, _)| UInt64Value { value }),
+        inodes_used: used.map(|(_, value)| UInt64Value { value }),
+    };
+    let containers = std::fs::read_dir(host.container_directories());
+    let written = containers
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
+        .try_fold((0, 0), |(bytes, inodes), used| {
+            let (more, most) = used?;
+            Some((bytes + more, inodes + most))
+        });
+    ImageFsInfoResponse {
+        image_filesystems: vec![usage(store.directory(), store.usage())],
+        container_filesystems: vec![usage(&host.config().root, written)],
+    }
+}
+
+impl ImageApi {
+    async fn list(&self, wanted: Option<ImageSpec>) -> Result<Vec<Image>, Error> {
+        let name = wanted.map(|wanted| wanted.image);
+        let name = name.filter(|name| !name.is_empty());
+        Ok(self.images.list(name).await?.iter().map(to_cri).collect())
     }
 }
 
@@ -166,8 +164,8 @@ fn to_cri(record: &ImageRecord) -> Image {
     }
 }
 
-/// Who an image runs as, for the kubelet to check. A number that no user can have is told as it is
-/// where that is possible: the kubelet refuses it, and so does a container of the image.
+/// The user of an image, for the kubelet to check. A number that no user can have is reported
+/// unchanged where that is possible: the kubelet refuses it, and so does a container of the image.
 fn user_of(text: &str) -> (Option<Int64Value>, String) {
     let user = text.split(':').next().unwrap_or_default();
     let number = |value| (Some(Int64Value { value }), String::new());
@@ -200,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_told_to_run_as_whom_its_containers_run_as() {
+    fn the_reported_user_of_an_image_is_the_user_of_its_containers() {
         for (text, uid, name) in [
             ("", Some(0), ""),
             (":50", Some(0), ""),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_holds_what_the_image_has_there() {
+    fn a_volume_is_filled_from_the_image() {
         let (made, volume) = places(&["/var/data"], &[]).expect("made");
         assert_eq!(made, ["/var/data"]);
         assert_eq!(fs::read(volume.join("seed")).unwrap(), b"from the image");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_where_the_image_says_and_the_pod_mounts_nothing() {
+    fn volumes_are_made_at_declared_paths_where_the_pod_mounts_nothing() {
         for (volumes, mounted, expected) in [
             (&["/new/place"][..], &[][..], &["/new/place"][..]),
             (&["relative/../var/data/"], &[], &["/var/data"]),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_volume_takes_the_place_of_the_root_or_of_what_is_the_kernels() {
+    fn no_volume_replaces_the_root_or_a_file_system_of_the_kernel() {
         for path in [
             "/",
             "",

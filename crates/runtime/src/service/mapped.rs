@@ -14,7 +14,7 @@ use std::{
 
 use cri::v1::{Mount, MountPropagation};
 
-use super::{Error, state::Runtime};
+use super::Error;
 use crate::{mount_tree, sandbox::userns::Mapping, snapshots::Snapshot, sys};
 
 /// One container's directory.
@@ -38,7 +38,7 @@ impl Mapped {
         })
     }
 
-    /// Mounts the container's root on mapped layers; returns where.
+    /// Mounts the container's root on mapped layers; returns its path.
     pub fn root(
         &self,
         snapshot: &Snapshot,
@@ -69,7 +69,7 @@ impl Mapped {
         Ok(root)
     }
 
-    /// The root of the pause process; returns where.
+    /// Mounts the root of the pause process; returns its path.
     pub fn pause(&self, root: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join("rootfs");
         self.mount(root, &target, false)
@@ -77,7 +77,7 @@ impl Mapped {
         Ok(target)
     }
 
-    /// A file that stands for a namespace; returns where.
+    /// Mounts the file of a namespace; returns its path.
     pub fn namespace_file(&self, name: &str, source: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join(name);
         self.mount(source, &target, false)
@@ -102,7 +102,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// A file or directory of ours, as if the pod's root owned it.
+    /// Mounts a file or directory of ours as if the pod's root owned it; returns its path.
     pub fn provided(&self, name: &str, source: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join("provided").join(name);
         if source.exists() {
@@ -151,7 +151,7 @@ pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
     Ok(())
 }
 
-/// More is more.
+/// How much of its mounts a container shares with the host; a larger number is more.
 fn shared_with_host(mount: &Mount) -> u8 {
     match mount.propagation() {
         MountPropagation::PropagationPrivate => 0,
@@ -178,28 +178,25 @@ fn refused(source: &Path, mapped: bool, error: io::Error) -> Error {
     }
 }
 
-impl Runtime {
-    /// Unmounts and removes what was made here; nothing there is fine.
-    pub fn remove_mapped(&self, id: &str) -> Result<(), Error> {
-        let directory = self.reachable(id);
-        if !directory.exists() {
-            return Ok(());
-        }
-        let mut mounts = sys::mounts_under(&directory).map_err(Error::file(&directory))?;
-        mounts.sort();
-        for point in mounts.iter().rev() {
-            sys::unmount(point).map_err(|errno| Error::file(point)(errno.into()))?;
-        }
-        // What could not be unmounted would be emptied: better to leave it.
-        if !sys::mounts_under(&directory)
-            .map_err(Error::file(&directory))?
-            .is_empty()
-        {
-            return Err(Error::Precondition(format!(
-                "{} is still mounted",
-                directory.display()
-            )));
-        }
-        fs::remove_dir_all(&directory).map_err(Error::file(directory))
+/// Unmounts everything below a directory made here and removes it. A missing one is fine.
+pub fn remove(directory: &Path) -> Result<(), Error> {
+    if !directory.exists() {
+        return Ok(());
     }
+    let mut mounts = sys::mounts_under(directory).map_err(Error::file(directory))?;
+    mounts.sort();
+    for point in mounts.iter().rev() {
+        sys::unmount(point).map_err(|errno| Error::file(point)(errno.into()))?;
+    }
+    // The removal would empty a file system that could not be unmounted, so the directory stays then.
+    if !sys::mounts_under(directory)
+        .map_err(Error::file(directory))?
+        .is_empty()
+    {
+        return Err(Error::Precondition(format!(
+            "{} is still mounted",
+            directory.display()
+        )));
+    }
+    fs::remove_dir_all(directory).map_err(Error::file(directory))
 }

@@ -1,16 +1,18 @@
 //! The metrics that CRI hands to kubelets in place of cAdvisor's: the same names and labels, read
 //! from cgroup files and the network namespace when asked for.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use cri::v1::{ContainerMetrics, Metric, MetricDescriptor, MetricType, PodSandboxMetrics};
 
 use super::{
-    state::Runtime,
+    container_table::ContainerTable,
+    host::Host,
     stats::{Interface, interface_table},
 };
 use crate::{
     cgroups::{read_flat, read_number},
+    disk_usage::usage_of,
     records::{ContainerRecord, SandboxRecord},
 };
 
@@ -220,8 +222,18 @@ impl Collector {
     }
 }
 
-impl Runtime {
-    pub fn sandbox_metrics(&self, record: &SandboxRecord) -> PodSandboxMetrics {
+pub struct Metrics {
+    host: Arc<Host>,
+    containers: Arc<ContainerTable>,
+}
+
+/// Everything here blocks: the size of a writable layer is found by walking it.
+impl Metrics {
+    pub fn new(host: Arc<Host>, containers: Arc<ContainerTable>) -> Metrics {
+        Metrics { host, containers }
+    }
+
+    pub fn of_sandbox(&self, record: &SandboxRecord) -> PodSandboxMetrics {
         let mut pod = self.collector(record, "POD", &record.id, "");
         self.cpu_metrics(&mut pod, &record.cgroup);
         self.memory_metrics(&mut pod, &record.cgroup);
@@ -233,9 +245,10 @@ impl Runtime {
             }
         }
         let running = self
-            .containers_of(&record.id)
+            .containers
+            .of_sandbox(&record.id)
             .into_iter()
-            .filter(|container| container.started_at != 0 && container.exit.is_none());
+            .filter(|container| container.is_running());
         PodSandboxMetrics {
             pod_sandbox_id: record.id.clone(),
             metrics: pod.metrics,
@@ -259,7 +272,7 @@ impl Runtime {
         let mut found = self.collector(sandbox, &metadata.name, &record.id, &image);
         self.cpu_metrics(&mut found, &record.cgroup);
         self.memory_metrics(&mut found, &record.cgroup);
-        let used = super::stats::usage_of(&self.snapshot(&record.id).upper());
+        let used = usage_of(&self.host.snapshot(&record.id).upper());
         let (bytes, inodes) = used.unzip();
         found.gauge("container_fs_usage_bytes", &[""], bytes);
         found.gauge("container_fs_inodes_total", &[""], inodes);
@@ -293,7 +306,7 @@ impl Runtime {
 
     fn collector(&self, sandbox: &SandboxRecord, name: &str, id: &str, image: &str) -> Collector {
         let pod = sandbox.config.metadata.clone().unwrap_or_default();
-        let timestamp = self.now_nanos();
+        let timestamp = self.host.now_nanos();
         let mut collector = Collector {
             labels: vec![
                 name.into(),
@@ -312,7 +325,7 @@ impl Runtime {
     }
 
     fn cpu_metrics(&self, found: &mut Collector, group: &str) {
-        let hierarchies = &self.0.hierarchies;
+        let hierarchies = self.host.hierarchies();
         let legacy = |controller: &str| hierarchies.legacy_path(controller, group);
         // Nanoseconds throughout.
         let [used, user, system] = match (legacy("cpuacct"), hierarchies.unified_path(group)) {
@@ -358,7 +371,7 @@ impl Runtime {
     }
 
     fn memory_metrics(&self, found: &mut Collector, group: &str) {
-        let hierarchies = &self.0.hierarchies;
+        let hierarchies = self.host.hierarchies();
         if let Some(directory) = hierarchies.legacy_path("memory", group) {
             memory_v1(found, &directory);
         } else if let Some(directory) = hierarchies.unified_path(group) {
@@ -376,7 +389,7 @@ impl Runtime {
     }
 }
 
-/// A number, or `max` where there is no limit, which is told as 0.
+/// A number, or `max` where there is no limit, which becomes 0.
 fn most_tasks(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     match text.trim() {
@@ -472,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_is_described_with_as_many_labels() {
+    fn every_metric_has_a_descriptor_with_as_many_labels() {
         let directory = tempfile::tempdir().unwrap();
         for (file, text) in [
             ("memory.usage_in_bytes", "4096\n"),

@@ -1,5 +1,9 @@
 //! The CRI server: gRPC on a Unix socket over the runtime's parts.
 
+mod assembly;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
+mod bundles;
+mod container_table;
 mod containers;
 mod deadline;
 mod error;
@@ -7,20 +11,33 @@ mod events;
 mod execution;
 mod exits;
 mod features;
+#[allow(clippy::disallowed_methods, reason = "directories made at the start")]
+mod host;
 mod image_api;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod image_volumes;
+mod images;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod mapped;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod metrics;
+mod pause_process;
+mod pod_network;
 mod pull_trace;
 mod recovery;
 mod runtime_api;
+mod sandbox_options;
+mod sandbox_table;
 mod sandboxes;
-mod state;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod stats;
+mod stop_signal;
 mod streams;
+mod table;
+mod tasks;
+mod views;
 
 pub use error::Error;
-pub use stats::usage_of;
 
 use std::{fs, io, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -32,11 +49,11 @@ use futures::Stream;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, sys};
-use state::Runtime;
+use crate::{config::Config, run_files, sys};
+use assembly::{Assembly, assemble};
 
-/// How long calls under way, and clients that do not notice, hold up our end.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+/// How long the server waits at its end for calls under way and for clients that keep connections.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection could not be accepted, mostly because descriptors ran out: try again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -57,15 +74,15 @@ fn connections(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStre
     })
 }
 
-/// Serves CRI until `shutdown`. Finds again what an earlier server left running; leaves everything
-/// running when it ends.
+/// Serves CRI until `shutdown`. It takes over the pods that an earlier server left running, and leaves
+/// all pods running when it ends.
 pub async fn serve(
     config: Config,
     environment: Environment,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    // Directories for containers are made to be passed through, and nothing of ours to be written by
-    // others; a shell's or a unit's umask may say otherwise.
+    // Containers' users must be able to pass through their directories, and nobody else may write to
+    // files of ours; the umask of a shell or a unit may not ensure that.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let socket = config.socket.clone();
     let failed = |source| Error::File {
@@ -73,29 +90,31 @@ pub async fn serve(
         source,
     };
     if let Some(parent) = socket.parent() {
-        fs::create_dir_all(parent).map_err(failed)?;
+        run_files::create_directory(parent).map_err(failed)?;
     }
-    let runtime = Runtime::open(config, environment, shutdown.child_token())?;
-    runtime.recover().await?;
+    let Assembly {
+        host,
+        recovery,
+        streams,
+        runtime_api,
+        image_api,
+    } = assemble(config, environment, shutdown.child_token())?;
+    recovery.run().await?;
     let listener = sys::listen(&socket).map_err(failed)?;
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let incoming = connections(UnixListener::from_std(listener).map_err(failed)?);
-    let streams = streams::listen(&runtime).await.map_err(failed)?;
-    tokio::spawn(streams::serve(
-        runtime.clone(),
-        streams,
-        shutdown.child_token(),
-    ));
+    let listener = streams.listen().await.map_err(failed)?;
+    tokio::spawn(streams::serve(streams, listener, shutdown.child_token()));
     tracing::info!(socket = %socket.display(), "the container runtime listens");
     let served = tonic::transport::Server::builder()
         .layer(deadline::Deadlines)
-        .add_service(RuntimeServiceServer::new(runtime.clone()))
-        .add_service(ImageServiceServer::new(runtime.clone()))
+        .add_service(RuntimeServiceServer::new(runtime_api))
+        .add_service(ImageServiceServer::new(image_api))
         .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
     let too_late = async {
         shutdown.cancelled().await;
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
     };
     let outcome = tokio::select! {
         biased;
@@ -103,6 +122,6 @@ pub async fn serve(
         // Every call can be repeated at the next server.
         () = too_late => Ok(()),
     };
-    let _ = tokio::task::spawn_blocking(move || runtime.leave_cgroups()).await;
+    let _ = tokio::task::spawn_blocking(move || host.remove_empty_cgroups()).await;
     outcome
 }

@@ -28,7 +28,7 @@ pub fn follow(recorder: Recorder, environment: Environment, uid: String, pull: &
     });
 }
 
-/// When each layer's work was first seen, and what was last told of it.
+/// When the work on each layer was first seen, and its progress that was last recorded.
 #[derive(Default)]
 struct Written {
     began: BTreeMap<String, i64>,

@@ -1,96 +1,93 @@
 //! Finding again what an earlier server left: shims by their sockets, everything else by its
-//! record. After a reboot nothing runs, and everything is marked so.
+//! record. After a reboot nothing runs, and everything is recorded as ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use tokio::sync::mpsc;
 
 use super::{
-    Error,
-    state::{ContainerEntry, REACHABLE, Runtime, SandboxEntry, blocking},
+    Error, bundles::Bundles, container_table::ContainerTable, exits::Exits, host::Host,
+    images::Images, pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes,
+    tasks::blocking,
 };
 use crate::{
-    records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
+    records::{ContainerRecord, SandboxPhase, SandboxRecord},
     remove_tree,
     shim::{client, protocol::ContainerState},
     sys,
 };
 
 /// How long the server's start waits for CNI plugins.
-const NETWORK_PATIENCE: Duration = Duration::from_secs(10);
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Runtime {
-    pub async fn recover(&self) -> Result<(), Error> {
-        let runtime = self.clone();
-        let (sandboxes, containers) = blocking(move || runtime.load()).await?;
-        let boot_id = self.0.config.boot_id();
-        let mut unfinished = Vec::new();
-        {
-            let mut state = self.0.state.lock();
-            for record in sandboxes {
-                if record.phase == SandboxPhase::Creating {
-                    unfinished.push(record.id.clone());
-                }
-                state
-                    .sandboxes
-                    .insert(record.id.clone(), SandboxEntry::new(record));
-            }
-            for record in containers {
-                state
-                    .containers
-                    .insert(record.id.clone(), ContainerEntry::new(record));
-            }
-        }
-        let ids: Vec<(String, bool)> = {
-            let state = self.0.state.lock();
-            state
-                .sandboxes
-                .values()
-                .map(|entry| (entry.record.id.clone(), entry.record.boot_id == boot_id))
-                .collect()
-        };
-        let found = ids
+/// The parts of the server that take over what an earlier one left.
+pub struct Recovery {
+    pub host: Arc<Host>,
+    pub sandbox_table: Arc<SandboxTable>,
+    pub container_table: Arc<ContainerTable>,
+    pub sandboxes: Arc<Sandboxes>,
+    pub bundles: Arc<Bundles>,
+    pub exits: Arc<Exits>,
+    pub images: Arc<Images>,
+    pub network: Arc<PodNetwork>,
+}
+
+impl Recovery {
+    pub async fn run(self: Arc<Self>) -> Result<(), Error> {
+        let recovery = self.clone();
+        let (sandboxes, containers) = blocking(move || recovery.load()).await?;
+        let boot_id = self.host.config().boot_id();
+        let unfinished: Vec<String> = sandboxes
+            .iter()
+            .filter(|record| record.phase == SandboxPhase::Creating)
+            .map(|record| record.id.clone())
+            .collect();
+        let found: BTreeMap<String, bool> = sandboxes
+            .iter()
+            .map(|record| (record.id.clone(), record.boot_id == boot_id))
+            .collect();
+        self.sandbox_table.adopt(sandboxes);
+        self.container_table.adopt(containers);
+        let recovered = found
             .iter()
             .map(|(id, same_boot)| self.recover_sandbox(id, *same_boot));
-        for result in futures::future::join_all(found).await {
+        for result in futures::future::join_all(recovered).await {
             result?;
         }
         for id in unfinished {
-            if let Err(error) = self.remove_sandbox(&id).await {
+            if let Err(error) = self.sandboxes.remove(&id).await {
+                let error = environment::chain(&error);
                 tracing::warn!(%error, sandbox = id, "removing an unfinished sandbox");
             }
         }
-        self.collect_images().await;
-        // Before the first pod, which the network would not know yet; but not for long.
-        if tokio::time::timeout(NETWORK_PATIENCE, self.collect_networks())
+        self.images.collect().await;
+        // This comes before the first pod, whose attachment would otherwise look forgotten; but plugins
+        // must not hold up the start for long.
+        if tokio::time::timeout(NETWORK_TIMEOUT, self.network.collect())
             .await
             .is_err()
         {
-            tracing::warn!("the network takes too long to collect what is forgotten");
+            tracing::warn!("the CNI plugins take too long to collect forgotten attachments");
         }
-        let runtime = self.clone();
-        tokio::spawn(async move { runtime.check_networks().await });
+        let network = self.network.clone();
+        tokio::spawn(async move { network.check_all().await });
         Ok(())
     }
 
-    /// Reads the records and removes what no record explains.
+    /// Reads the records and removes what belongs to no record.
+    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn load(&self) -> Result<(Vec<SandboxRecord>, Vec<ContainerRecord>), Error> {
-        let root = &self.0.config.root;
-        let (sandboxes, torn_sandboxes) = self
-            .0
-            .sandbox_records
-            .load::<SandboxRecord>()
-            .map_err(Error::file(root))?;
-        let (containers, torn_containers) = self
-            .0
-            .container_records
-            .load::<ContainerRecord>()
-            .map_err(Error::file(root))?;
+        let root = &self.host.config().root;
+        let read = self.sandbox_table.read_records();
+        let (sandboxes, torn_sandboxes) = read.map_err(Error::file(root))?;
+        let read = self.container_table.read_records();
+        let (containers, torn_containers) = read.map_err(Error::file(root))?;
         for path in torn_sandboxes.into_iter().chain(torn_containers) {
             match path.is_dir() {
                 true => remove_with_mounts(path)?,
@@ -98,32 +95,24 @@ impl Runtime {
             }
         }
         let known: BTreeSet<&str> = sandboxes.iter().map(|record| record.id.as_str()).collect();
-        let (mut kept, mut orphans) = (Vec::new(), Vec::new());
-        for container in containers {
-            if known.contains(container.sandbox.as_str()) {
-                kept.push(container);
-            } else {
-                orphans.push(container);
-            }
-        }
+        let (kept, orphans): (Vec<_>, Vec<_>) = containers
+            .into_iter()
+            .partition(|container| known.contains(container.sandbox.as_str()));
         for container in orphans {
-            self.0.hierarchies.kill(&container.cgroup);
-            self.remove_mapped(&container.id)?;
-            self.snapshot(&container.id).remove()?;
-            self.0
-                .container_records
-                .remove(&container.id)
-                .map_err(Error::file(root))?;
+            self.host.hierarchies().kill(&container.cgroup);
+            self.bundles.remove(&container)?;
+            self.container_table.remove_record(&container.id)?;
         }
-        let shims = self.0.config.state.join("shims");
+        let shims = self.host.config().state.join("shims");
         for entry in fs::read_dir(&shims).into_iter().flatten().flatten() {
             let id = entry.file_name().to_string_lossy().into_owned();
             if !known.contains(id.as_str()) {
-                self.0.hierarchies.kill(&self.shim_cgroup(&id));
+                let group = self.host.shim_cgroup(&id);
+                self.host.hierarchies().kill(&group);
                 remove_with_mounts(entry.path())?;
             }
         }
-        let reachable = self.0.config.state.join(REACHABLE);
+        let reachable = self.host.reachable_directories();
         for entry in fs::read_dir(&reachable).into_iter().flatten().flatten() {
             let id = entry.file_name();
             let is_known = |sandbox: &str| known.contains(sandbox);
@@ -137,10 +126,10 @@ impl Runtime {
     }
 
     async fn recover_sandbox(&self, id: &str, same_boot: bool) -> Result<(), Error> {
-        let record = self.sandbox_record(id)?;
+        let record = self.sandbox_table.record(id)?;
         let (sender, news) = mpsc::unbounded_channel();
         let shim = match same_boot {
-            true => client::reconnect(&self.shim_directory(id), sender)
+            true => client::reconnect(&self.host.shim_directory(id), sender)
                 .await
                 .ok(),
             false => None,
@@ -150,11 +139,9 @@ impl Runtime {
             None => None,
         };
         let (Some(shim), Some(state)) = (shim, state) else {
-            return self.end_without_shim(id);
+            return self.exits.end_without_shim(id);
         };
-        if let Some(entry) = self.0.state.lock().sandboxes.get_mut(id) {
-            entry.shim = Some(shim);
-        }
+        self.sandbox_table.set_shim(id, shim);
         let mut there: BTreeMap<String, ContainerState> = state
             .containers
             .into_iter()
@@ -162,27 +149,24 @@ impl Runtime {
             .collect();
         match there.remove(id) {
             Some(pause) if pause.exit.is_none() => {
-                self.update_sandbox(id, |record| record.pid = pause.pid)?;
+                self.sandbox_table
+                    .update(id, |record| record.pid = pause.pid)?;
             }
             _ if record.phase != SandboxPhase::Creating => {
-                self.update_sandbox(id, |record| {
-                    record.phase = SandboxPhase::Stopped;
-                    record.pid = 0;
-                })?;
-                if let Some(entry) = self.0.state.lock().sandboxes.get(id) {
-                    entry.ended.send_replace(true);
-                }
+                self.sandbox_table.record_stopped(id)?;
+                self.sandbox_table.signal_end(id);
             }
             _ => {}
         }
-        for container in self.containers_of(id) {
+        for container in self.container_table.of_sandbox(id) {
             self.recover_container(id, &container, there.remove(&container.id))?;
         }
-        self.follow(id.to_owned(), news);
+        self.exits.follow(id.to_owned(), news);
         Ok(())
     }
 
-    /// The shim's word counts; what it does not know either never started or is lost.
+    /// The shim's state of a container counts. A container that the shim does not know either was
+    /// never started or is lost.
     fn recover_container(
         &self,
         sandbox: &str,
@@ -191,25 +175,18 @@ impl Runtime {
     ) -> Result<(), Error> {
         match found {
             Some(found) => {
-                self.update_container(&record.id, |record| {
+                self.container_table.update(&record.id, |record| {
                     record.started_at = found.started_at;
                     record.pid = found.pid;
                 })?;
                 if let Some(exit) = found.exit {
-                    self.ended(sandbox, &exit)?;
+                    self.exits.record(sandbox, &exit)?;
                 }
                 Ok(())
             }
-            None if record.started_at != 0 && record.exit.is_none() => {
-                let exit = self
-                    .recorded_exit(sandbox, &record.id)
-                    .unwrap_or_else(|| ExitRecord {
-                        code: 255,
-                        finished_at: self.now_nanos(),
-                        reason: "Unknown".into(),
-                        message: String::new(),
-                    });
-                self.container_ended(&record.id, exit)
+            None if record.is_running() => {
+                let exit = self.exits.recorded_or_unknown(sandbox, &record.id, "");
+                self.container_table.record_exit(&record.id, exit)
             }
             None => Ok(()),
         }

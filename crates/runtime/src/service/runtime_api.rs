@@ -1,20 +1,29 @@
-//! CRI's runtime service: each call unpacked, done by the part it belongs to, packed again.
+//! CRI's runtime service: each call is unpacked, handed to the part it belongs to, and its result
+//! packed again.
 
-use std::{collections::HashMap, future::Future};
+use std::{collections::HashMap, sync::Arc};
 
 use cri::v1::{runtime_service_server::RuntimeService, *};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio_stream::wrappers::{BroadcastStream, errors::BroadcastStreamRecvError};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     Error,
-    events::{
-        container_item, container_state, container_status, sandbox_item, sandbox_state,
-        sandbox_status,
-    },
-    metrics,
-    state::{Runtime, blocking},
+    container_table::ContainerTable,
+    containers::Containers,
+    events::Events,
+    execution::Execution,
+    features::Features,
+    host::Host,
+    metrics::{self, Metrics},
+    sandbox_table::SandboxTable,
+    sandboxes::Sandboxes,
+    stats::Stats,
+    streams::Streams,
+    tasks::{blocking, finish},
+    views::{container_item, container_state, container_status, sandbox_item, sandbox_status},
 };
 use crate::{
     config,
@@ -24,8 +33,24 @@ use crate::{
 type Answer<T> = Result<Response<T>, Status>;
 type Streamed<T> = BoxStream<'static, Result<T, Status>>;
 
+/// The parts that the calls are handed to; each has its own state.
+pub struct RuntimeApi {
+    pub host: Arc<Host>,
+    pub sandbox_table: Arc<SandboxTable>,
+    pub container_table: Arc<ContainerTable>,
+    pub sandboxes: Arc<Sandboxes>,
+    pub containers: Arc<Containers>,
+    pub execution: Arc<Execution>,
+    pub streams: Arc<Streams>,
+    pub stats: Arc<Stats>,
+    pub metrics: Arc<Metrics>,
+    pub features: Features,
+    pub events: Arc<Events>,
+    pub shutdown: CancellationToken,
+}
+
 #[async_trait]
-impl RuntimeService for Runtime {
+impl RuntimeService for RuntimeApi {
     async fn version(&self, _: Request<VersionRequest>) -> Answer<VersionResponse> {
         Ok(Response::new(VersionResponse {
             version: "0.1.0".into(),
@@ -37,7 +62,7 @@ impl RuntimeService for Runtime {
 
     async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
         let verbose = request.into_inner().verbose;
-        Ok(Response::new(self.status_response(verbose).await))
+        Ok(Response::new(self.features.status(verbose).await))
     }
 
     async fn runtime_config(
@@ -46,7 +71,7 @@ impl RuntimeService for Runtime {
     ) -> Answer<RuntimeConfigResponse> {
         Ok(Response::new(RuntimeConfigResponse {
             linux: Some(LinuxRuntimeConfiguration {
-                cgroup_driver: match self.0.config.cgroup_driver {
+                cgroup_driver: match self.host.config().cgroup_driver {
                     config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
                     config::CgroupDriver::Systemd => CgroupDriver::Systemd,
                 }
@@ -70,9 +95,9 @@ impl RuntimeService for Runtime {
         let config = request
             .config
             .ok_or_else(|| Error::Invalid("no sandbox config given".into()))?;
-        let runtime = self.clone();
-        let id = finish(async move { runtime.run_sandbox(config, request.runtime_handler).await })
-            .await?;
+        let sandboxes = self.sandboxes.clone();
+        let id =
+            finish(async move { sandboxes.run(config, request.runtime_handler).await }).await?;
         Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: id }))
     }
 
@@ -80,9 +105,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<StopPodSandboxRequest>,
     ) -> Answer<StopPodSandboxResponse> {
-        if let Ok(id) = self.sandbox_id(&request.into_inner().pod_sandbox_id) {
-            let runtime = self.clone();
-            finish(async move { runtime.stop_sandbox(&id).await }).await?;
+        if let Ok(id) = self.sandbox_table.id(&request.into_inner().pod_sandbox_id) {
+            let sandboxes = self.sandboxes.clone();
+            finish(async move { sandboxes.stop(&id).await }).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -91,9 +116,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<RemovePodSandboxRequest>,
     ) -> Answer<RemovePodSandboxResponse> {
-        if let Ok(id) = self.sandbox_id(&request.into_inner().pod_sandbox_id) {
-            let runtime = self.clone();
-            finish(async move { runtime.remove_sandbox(&id).await }).await?;
+        if let Ok(id) = self.sandbox_table.id(&request.into_inner().pod_sandbox_id) {
+            let sandboxes = self.sandboxes.clone();
+            finish(async move { sandboxes.remove(&id).await }).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -103,7 +128,7 @@ impl RuntimeService for Runtime {
         request: Request<PodSandboxStatusRequest>,
     ) -> Answer<PodSandboxStatusResponse> {
         let request = request.into_inner();
-        let record = self.sandbox_record(&self.sandbox_id(&request.pod_sandbox_id)?)?;
+        let record = self.sandbox(&request.pod_sandbox_id)?;
         let mut info = HashMap::new();
         if request.verbose {
             info.insert(
@@ -115,11 +140,12 @@ impl RuntimeService for Runtime {
             status: Some(sandbox_status(&record)),
             info,
             containers_statuses: self
-                .containers_of(&record.id)
+                .container_table
+                .of_sandbox(&record.id)
                 .iter()
                 .map(container_status)
                 .collect(),
-            timestamp: self.now_nanos(),
+            timestamp: self.host.now_nanos(),
         }))
     }
 
@@ -127,7 +153,8 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListPodSandboxRequest>,
     ) -> Answer<ListPodSandboxResponse> {
-        let records = self.sandboxes(request.into_inner().filter.unwrap_or_default());
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let records = self.sandbox_table.matching(&filter);
         Ok(Response::new(ListPodSandboxResponse {
             items: records.iter().map(sandbox_item).collect(),
         }))
@@ -139,7 +166,8 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<StreamPodSandboxesRequest>,
     ) -> Answer<Self::StreamPodSandboxesStream> {
-        let records = self.sandboxes(request.into_inner().filter.unwrap_or_default());
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let records = self.sandbox_table.matching(&filter);
         let pod_sandboxes = records.iter().map(sandbox_item).collect();
         once(StreamPodSandboxesResponse { pod_sandboxes })
     }
@@ -152,10 +180,10 @@ impl RuntimeService for Runtime {
         let config = request
             .config
             .ok_or_else(|| Error::Invalid("no container config given".into()))?;
-        let runtime = self.clone();
+        let containers = self.containers.clone();
         let made = async move {
-            runtime
-                .create_container(&request.pod_sandbox_id, config, request.sandbox_config)
+            containers
+                .create(&request.pod_sandbox_id, config, request.sandbox_config)
                 .await
         };
         Ok(Response::new(CreateContainerResponse {
@@ -167,9 +195,11 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<StartContainerRequest>,
     ) -> Answer<StartContainerResponse> {
-        let id = self.container_id(&request.into_inner().container_id)?;
-        let runtime = self.clone();
-        finish(async move { runtime.start_container(&id).await }).await?;
+        let id = self
+            .container_table
+            .id(&request.into_inner().container_id)?;
+        let containers = self.containers.clone();
+        finish(async move { containers.start(&id).await }).await?;
         Ok(Response::new(Default::default()))
     }
 
@@ -178,9 +208,9 @@ impl RuntimeService for Runtime {
         request: Request<StopContainerRequest>,
     ) -> Answer<StopContainerResponse> {
         let request = request.into_inner();
-        if let Ok(id) = self.container_id(&request.container_id) {
-            let runtime = self.clone();
-            finish(async move { runtime.stop_container(&id, request.timeout).await }).await?;
+        if let Ok(id) = self.container_table.id(&request.container_id) {
+            let containers = self.containers.clone();
+            finish(async move { containers.stop(&id, request.timeout).await }).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -189,9 +219,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<RemoveContainerRequest>,
     ) -> Answer<RemoveContainerResponse> {
-        if let Ok(id) = self.container_id(&request.into_inner().container_id) {
-            let runtime = self.clone();
-            finish(async move { runtime.remove_container(&id).await }).await?;
+        if let Ok(id) = self.container_table.id(&request.into_inner().container_id) {
+            let containers = self.containers.clone();
+            finish(async move { containers.remove(&id).await }).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -200,7 +230,8 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListContainersRequest>,
     ) -> Answer<ListContainersResponse> {
-        let records = self.containers(request.into_inner().filter.unwrap_or_default());
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let records = self.container_table.matching(&filter);
         Ok(Response::new(ListContainersResponse {
             containers: records.iter().map(container_item).collect(),
         }))
@@ -212,7 +243,8 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<StreamContainersRequest>,
     ) -> Answer<Self::StreamContainersStream> {
-        let records = self.containers(request.into_inner().filter.unwrap_or_default());
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let records = self.container_table.matching(&filter);
         once(StreamContainersResponse {
             containers: records.iter().map(container_item).collect(),
         })
@@ -223,7 +255,7 @@ impl RuntimeService for Runtime {
         request: Request<ContainerStatusRequest>,
     ) -> Answer<ContainerStatusResponse> {
         let request = request.into_inner();
-        let record = self.container_record(&self.container_id(&request.container_id)?)?;
+        let record = self.container(&request.container_id)?;
         let mut info = HashMap::new();
         if request.verbose {
             let text = serde_json::json!({"pid": record.pid, "sandboxID": record.sandbox, "cgroup": record.cgroup});
@@ -240,10 +272,10 @@ impl RuntimeService for Runtime {
         request: Request<UpdateContainerResourcesRequest>,
     ) -> Answer<UpdateContainerResourcesResponse> {
         let request = request.into_inner();
-        let id = self.container_id(&request.container_id)?;
+        let id = self.container_table.id(&request.container_id)?;
         if let Some(limits) = request.linux {
-            let runtime = self.clone();
-            blocking(move || runtime.update_resources(&id, limits)).await?;
+            let execution = self.execution.clone();
+            blocking(move || execution.update_resources(&id, limits)).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -252,12 +284,11 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ReopenContainerLogRequest>,
     ) -> Answer<ReopenContainerLogResponse> {
-        let record =
-            self.container_record(&self.container_id(&request.into_inner().container_id)?)?;
+        let record = self.container(&request.into_inner().container_id)?;
         if container_state(&record) != ContainerState::ContainerRunning {
             return Err(Error::Precondition("container is not running".into()).into());
         }
-        let shim = self.shim_for(&record)?;
+        let shim = self.sandbox_table.running_shim(&record.sandbox)?;
         shim.reopen_log(&record.id)
             .await
             .map_err(Error::shim("failed to reopen the log"))?;
@@ -266,19 +297,21 @@ impl RuntimeService for Runtime {
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {
         let request = request.into_inner();
-        let id = self.container_id(&request.container_id)?;
+        let id = self.container_table.id(&request.container_id)?;
         Ok(Response::new(
-            Runtime::exec_sync(self, &id, &request.cmd, request.timeout).await?,
+            self.execution
+                .exec_sync(&id, &request.cmd, request.timeout)
+                .await?,
         ))
     }
 
     async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
-        let url = self.prepare_exec(request.into_inner())?;
+        let url = self.streams.prepare_exec(request.into_inner())?;
         Ok(Response::new(ExecResponse { url }))
     }
 
     async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
-        let url = self.prepare_attach(request.into_inner())?;
+        let url = self.streams.prepare_attach(request.into_inner())?;
         Ok(Response::new(AttachResponse { url }))
     }
 
@@ -286,7 +319,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<PortForwardRequest>,
     ) -> Answer<PortForwardResponse> {
-        let url = self.prepare_port_forward(request.into_inner())?;
+        let url = self.streams.prepare_port_forward(request.into_inner())?;
         Ok(Response::new(PortForwardResponse { url }))
     }
 
@@ -294,10 +327,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ContainerStatsRequest>,
     ) -> Answer<ContainerStatsResponse> {
-        let record =
-            self.container_record(&self.container_id(&request.into_inner().container_id)?)?;
-        let runtime = self.clone();
-        let stats = blocking(move || Ok(runtime.container_stats(&record))).await?;
+        let record = self.container(&request.into_inner().container_id)?;
+        let stats = self.stats.clone();
+        let stats = blocking(move || Ok(stats.of_container(&record))).await?;
         Ok(Response::new(ContainerStatsResponse { stats: Some(stats) }))
     }
 
@@ -327,10 +359,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<PodSandboxStatsRequest>,
     ) -> Answer<PodSandboxStatsResponse> {
-        let record =
-            self.sandbox_record(&self.sandbox_id(&request.into_inner().pod_sandbox_id)?)?;
-        let runtime = self.clone();
-        let stats = blocking(move || Ok(runtime.sandbox_stats(&record))).await?;
+        let record = self.sandbox(&request.into_inner().pod_sandbox_id)?;
+        let stats = self.stats.clone();
+        let stats = blocking(move || Ok(stats.of_sandbox(&record))).await?;
         Ok(Response::new(PodSandboxStatsResponse {
             stats: Some(stats),
         }))
@@ -367,8 +398,8 @@ impl RuntimeService for Runtime {
         &self,
         _: Request<GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        let shutdown = self.0.shutdown.clone();
-        let events = BroadcastStream::new(self.0.events.subscribe()).map(|event| {
+        let shutdown = self.shutdown.clone();
+        let events = BroadcastStream::new(self.events.subscribe()).map(|event| {
             event.map_err(|BroadcastStreamRecvError::Lagged(missed)| {
                 Status::resource_exhausted(format!("{missed} events were missed: list again"))
             })
@@ -412,48 +443,20 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<UpdatePodSandboxResourcesRequest>,
     ) -> Answer<UpdatePodSandboxResourcesResponse> {
-        // The pod's cgroup is the kubelet's; there is nothing of ours to change.
-        self.sandbox_id(&request.into_inner().pod_sandbox_id)?;
+        // The kubelet owns the pod's cgroup, so there is nothing to change here.
+        self.sandbox_table
+            .id(&request.into_inner().pod_sandbox_id)?;
         Ok(Response::new(Default::default()))
     }
 }
 
-impl Runtime {
-    fn sandboxes(&self, filter: PodSandboxFilter) -> Vec<SandboxRecord> {
-        let state = self.0.state.lock();
-        state
-            .sandboxes
-            .values()
-            .map(|entry| &entry.record)
-            .filter(|record| record.id.starts_with(&filter.id))
-            .filter(|record| {
-                filter
-                    .state
-                    .as_ref()
-                    .is_none_or(|state| state.state() == sandbox_state(record))
-            })
-            .filter(|record| selects(&filter.label_selector, &record.config.labels))
-            .cloned()
-            .collect()
+impl RuntimeApi {
+    fn sandbox(&self, id: &str) -> Result<SandboxRecord, Error> {
+        self.sandbox_table.record(&self.sandbox_table.id(id)?)
     }
 
-    fn containers(&self, filter: ContainerFilter) -> Vec<ContainerRecord> {
-        let state = self.0.state.lock();
-        state
-            .containers
-            .values()
-            .map(|entry| &entry.record)
-            .filter(|record| record.id.starts_with(&filter.id))
-            .filter(|record| record.sandbox.starts_with(&filter.pod_sandbox_id))
-            .filter(|record| {
-                filter
-                    .state
-                    .as_ref()
-                    .is_none_or(|state| state.state() == container_state(record))
-            })
-            .filter(|record| selects(&filter.label_selector, &record.config.labels))
-            .cloned()
-            .collect()
+    fn container(&self, id: &str) -> Result<ContainerRecord, Error> {
+        self.container_table.record(&self.container_table.id(id)?)
     }
 
     async fn stats_of_containers(
@@ -464,36 +467,26 @@ impl Runtime {
         let running = ContainerStateValue {
             state: ContainerState::ContainerRunning.into(),
         };
-        let records = self.containers(ContainerFilter {
+        let records = self.container_table.matching(&ContainerFilter {
             id: filter.id,
             state: Some(running),
             pod_sandbox_id: filter.pod_sandbox_id,
             label_selector: filter.label_selector,
         });
-        let runtime = self.clone();
+        let stats = self.stats.clone();
         blocking(move || {
-            Ok(records
-                .iter()
-                .map(|record| runtime.container_stats(record))
-                .collect())
+            let measured = records.iter().map(|record| stats.of_container(record));
+            Ok(measured.collect())
         })
         .await
     }
 
     async fn metrics_of_sandboxes(&self) -> Result<Vec<PodSandboxMetrics>, Error> {
-        let ready = PodSandboxStateValue {
-            state: PodSandboxState::SandboxReady.into(),
-        };
-        let records = self.sandboxes(PodSandboxFilter {
-            state: Some(ready),
-            ..PodSandboxFilter::default()
-        });
-        let runtime = self.clone();
+        let records = self.sandbox_table.ready();
+        let metrics = self.metrics.clone();
         blocking(move || {
-            Ok(records
-                .iter()
-                .map(|record| runtime.sandbox_metrics(record))
-                .collect())
+            let measured = records.iter().map(|record| metrics.of_sandbox(record));
+            Ok(measured.collect())
         })
         .await
     }
@@ -506,37 +499,20 @@ impl Runtime {
         let ready = PodSandboxStateValue {
             state: PodSandboxState::SandboxReady.into(),
         };
-        let records = self.sandboxes(PodSandboxFilter {
+        let records = self.sandbox_table.matching(&PodSandboxFilter {
             id: filter.id,
             state: Some(ready),
             label_selector: filter.label_selector,
         });
-        let runtime = self.clone();
+        let stats = self.stats.clone();
         blocking(move || {
-            Ok(records
-                .iter()
-                .map(|record| runtime.sandbox_stats(record))
-                .collect())
+            let measured = records.iter().map(|record| stats.of_sandbox(record));
+            Ok(measured.collect())
         })
         .await
     }
 }
 
-/// Work that is carried through even when the caller has given up waiting.
-async fn finish<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    tokio::spawn(work)
-        .await
-        .unwrap_or_else(|error| Err(Error::Interrupted(error.to_string())))
-}
-
 fn once<T: Send + 'static>(message: T) -> Answer<Streamed<T>> {
     Ok(Response::new(stream::iter([Ok(message)]).boxed()))
-}
-
-fn selects(selector: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(name, value)| labels.get(name) == Some(value))
 }

@@ -1,6 +1,6 @@
 //! Numbers read from cgroup files: cpu time, memory, processes, and the size of writable layers.
 
-use std::path::Path;
+use std::sync::Arc;
 
 use cri::v1::{
     ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
@@ -8,17 +8,28 @@ use cri::v1::{
     PodSandboxStats, ProcessUsage, UInt64Value,
 };
 
-use super::state::Runtime;
+use super::{container_table::ContainerTable, host::Host};
 use crate::{
     cgroups::{read_flat, read_number},
+    disk_usage::usage_of,
     records::{ContainerRecord, SandboxRecord},
     snapshots::Snapshot,
 };
 
-impl Runtime {
-    pub fn container_stats(&self, record: &ContainerRecord) -> ContainerStats {
-        let now = self.now_nanos();
-        let used = written_by(&self.snapshot(&record.id));
+pub struct Stats {
+    host: Arc<Host>,
+    containers: Arc<ContainerTable>,
+}
+
+/// Everything here blocks: the size of a writable layer is found by walking it.
+impl Stats {
+    pub fn new(host: Arc<Host>, containers: Arc<ContainerTable>) -> Stats {
+        Stats { host, containers }
+    }
+
+    pub fn of_container(&self, record: &ContainerRecord) -> ContainerStats {
+        let now = self.host.now_nanos();
+        let used = written_by(&self.host.snapshot(&record.id));
         ContainerStats {
             attributes: Some(ContainerAttributes {
                 id: record.id.clone(),
@@ -31,7 +42,7 @@ impl Runtime {
             writable_layer: used.map(|(bytes, inodes)| FilesystemUsage {
                 timestamp: now,
                 fs_id: Some(FilesystemIdentifier {
-                    mountpoint: self.0.config.root.to_string_lossy().into_owned(),
+                    mountpoint: self.host.config().root.to_string_lossy().into_owned(),
                 }),
                 used_bytes: value(bytes),
                 inodes_used: value(inodes),
@@ -40,17 +51,18 @@ impl Runtime {
         }
     }
 
-    pub fn sandbox_stats(&self, record: &SandboxRecord) -> PodSandboxStats {
-        let now = self.now_nanos();
+    pub fn of_sandbox(&self, record: &SandboxRecord) -> PodSandboxStats {
+        let now = self.host.now_nanos();
         let parent = record
             .cgroup
             .rsplit_once('/')
             .map_or(record.cgroup.as_str(), |(parent, _)| parent);
         let containers = self
-            .containers_of(&record.id)
+            .containers
+            .of_sandbox(&record.id)
             .iter()
-            .filter(|container| container.started_at != 0 && container.exit.is_none())
-            .map(|container| self.container_stats(container))
+            .filter(|container| container.is_running())
+            .map(|container| self.of_container(container))
             .collect();
         PodSandboxStats {
             attributes: Some(PodSandboxAttributes {
@@ -65,7 +77,11 @@ impl Runtime {
                 network: network(record, now),
                 process: Some(ProcessUsage {
                     timestamp: now,
-                    process_count: self.0.hierarchies.count_processes(parent).and_then(value),
+                    process_count: self
+                        .host
+                        .hierarchies()
+                        .count_processes(parent)
+                        .and_then(value),
                 }),
                 containers,
                 ..LinuxPodSandboxStats::default()
@@ -75,7 +91,7 @@ impl Runtime {
     }
 
     fn cpu(&self, group: &str, now: i64) -> Option<CpuUsage> {
-        let hierarchies = &self.0.hierarchies;
+        let hierarchies = self.host.hierarchies();
         let nanos = hierarchies
             .legacy_path("cpuacct", group)
             .and_then(|directory| read_number(&directory.join("cpuacct.usage")))
@@ -91,7 +107,7 @@ impl Runtime {
     }
 
     fn memory(&self, group: &str, now: i64) -> Option<MemoryUsage> {
-        let hierarchies = &self.0.hierarchies;
+        let hierarchies = self.host.hierarchies();
         let (directory, files) = match hierarchies.legacy_path("memory", group) {
             Some(directory) => (
                 directory,
@@ -129,7 +145,7 @@ impl Runtime {
     }
 }
 
-/// What went through the interfaces of a sandbox that has a network of its own.
+/// The traffic of a sandbox that has a network of its own.
 fn network(record: &SandboxRecord, now: i64) -> Option<NetworkUsage> {
     record.netns.as_ref()?;
     let text = std::fs::read_to_string(format!("/proc/{}/net/dev", record.pid)).ok()?;
@@ -141,24 +157,25 @@ fn network(record: &SandboxRecord, now: i64) -> Option<NetworkUsage> {
     })
 }
 
-/// What an interface has carried.
+/// The counters of a network interface.
 pub struct Interface {
     pub name: String,
-    pub received: Counted,
-    pub sent: Counted,
+    pub received: Traffic,
+    pub sent: Traffic,
 }
 
+/// One direction of an interface.
 #[derive(Clone, Copy)]
-pub struct Counted {
+pub struct Traffic {
     pub bytes: u64,
     pub packets: u64,
     pub errors: u64,
     pub dropped: u64,
 }
 
-/// The interfaces in the kernel's table but the loopback.
+/// All interfaces of `/proc/<pid>/net/dev` but the loopback.
 pub fn interface_table(table: &str) -> Vec<Interface> {
-    let counted = |numbers: &[u64]| Counted {
+    let counted = |numbers: &[u64]| Traffic {
         bytes: numbers[0],
         packets: numbers[1],
         errors: numbers[2],
@@ -199,48 +216,11 @@ fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
-/// Bytes and inodes of what a container has written, its image's volumes included.
+/// The bytes and inodes that a container has written, those in its image's volumes included.
 pub fn written_by(snapshot: &Snapshot) -> Option<(u64, u64)> {
     let (bytes, inodes) = usage_of(&snapshot.upper())?;
     let (more, most) = usage_of(&snapshot.volumes())?;
     Some((bytes + more, inodes + most))
-}
-
-/// Bytes and inodes of a directory tree, of which one directory at a time is open: its depth is the
-/// container's choice. `None` if it could not be read for want of something this process needs.
-pub fn usage_of(directory: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let (mut bytes, mut inodes) = (0, 0);
-    let mut waiting = vec![directory.to_path_buf()];
-    while let Some(directory) = waiting.pop() {
-        let entries = match std::fs::read_dir(&directory) {
-            Ok(entries) => entries,
-            Err(error) if is_own_fault(&error) => return None,
-            Err(_) => continue,
-        };
-        for entry in entries {
-            let found = entry.and_then(|entry| Ok((entry.metadata()?, entry.path())));
-            let (metadata, path) = match found {
-                Ok(found) => found,
-                Err(error) if is_own_fault(&error) => return None,
-                Err(_) => continue,
-            };
-            bytes += metadata.blocks() * 512;
-            inodes += 1;
-            if metadata.is_dir() {
-                waiting.push(path);
-            }
-        }
-    }
-    Some((bytes, inodes))
-}
-
-/// Whether another attempt may succeed. Anything else (files come and go while we look) lies with
-/// the file.
-fn is_own_fault(error: &std::io::Error) -> bool {
-    use nix::errno::Errno::{EIO, EMFILE, ENFILE, ENOMEM};
-    let code = error.raw_os_error().map(nix::errno::Errno::from_raw);
-    matches!(code, Some(EMFILE | ENFILE | ENOMEM | EIO))
 }
 
 #[cfg(test)]
@@ -248,29 +228,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_are_read() {
+    fn interface_counters_are_read_from_the_kernels_table() {
         let table = "Inter-|   Receive\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 10 1 2 0 0 0 0 0 20 1 3 0 0 0 0 0\n";
         let found = interfaces(table);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "eth0");
         assert_eq!(found[0].tx_errors, value(3));
-    }
-
-    #[test]
-    fn a_tree_is_measured_however_deep_it_is() {
-        let root = tempfile::tempdir().expect("a directory");
-        let mut path = root.path().to_path_buf();
-        for _ in 0..1500 {
-            path.push("d");
-        }
-        std::fs::create_dir_all(&path).expect("made");
-        std::fs::write(path.join("f"), vec![1; 10_000]).expect("written");
-        let (bytes, inodes) = usage_of(root.path()).expect("readable");
-        assert_eq!(inodes, 1501);
-        assert!(bytes >= 10_000, "{bytes}");
-        assert_eq!(usage_of(&root.path().join("missing")), Some((0, 0)));
-        let error = std::io::Error::from_raw_os_error;
-        assert!(is_own_fault(&error(nix::errno::Errno::EMFILE as i32)));
-        assert!(!is_own_fault(&error(nix::errno::Errno::ENOENT as i32)));
     }
 }

@@ -1,5 +1,6 @@
-//! One who is attached to a container's output: bytes are handed on without waiting. Who does not
-//! take them holds the container up for a while, as a full terminal would, and is then let go.
+//! A client that is attached to a container's output. Bytes are handed on without waiting. A client
+//! that does not read them delays the container for a while, as a full terminal would, and is then
+//! disconnected.
 
 use std::{
     fs::File,
@@ -11,8 +12,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys;
 
-/// How long somebody may take nothing before they are let go, in milliseconds.
-const PATIENCE: i64 = 10_000;
+/// How long a client may read nothing before it is disconnected, in milliseconds.
+const READ_TIMEOUT_MILLIS: i64 = 10_000;
 
 pub struct Attachment {
     file: File,
@@ -41,9 +42,9 @@ impl Attachment {
         !self.gone && !self.pending.is_empty()
     }
 
-    /// When they are let go if they take nothing until then.
+    /// When the client is disconnected if it reads nothing until then.
     pub fn deadline(&self) -> Option<i64> {
-        self.waits().then_some(self.progress + PATIENCE)
+        self.waits().then_some(self.progress + READ_TIMEOUT_MILLIS)
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_reader_loses_nothing_and_a_gone_one_holds_nobody_up() {
+    fn a_slow_reader_gets_every_byte_and_a_closed_one_delays_nobody() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut attachment = Attachment::new(writer.into()).unwrap();
         let sent = vec![b'x'; 200_000];

@@ -1,10 +1,10 @@
-//! The server's side of a shim: starting one, finding one again, asking it things, hearing of
-//! exits. Everything async; one connection per shim.
+//! The server's side of a shim: starts it, reconnects to it, sends requests and receives exits, over
+//! one connection per shim.
 
 use std::{
     collections::HashMap,
     ffi::OsString,
-    fs, io,
+    io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::Stdio,
@@ -29,11 +29,11 @@ use super::{
         ShimState, Started,
     },
 };
-use crate::{failpoint, oci, sys};
+use crate::{failpoint, own_executable, run_files, sys};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("shim {path}: {source}")]
+    #[error("shim {path}")]
     Socket {
         path: PathBuf,
         #[source]
@@ -43,7 +43,7 @@ pub enum Error {
     Gone,
     #[error("{}", .0.message)]
     Refused(Failure),
-    #[error("the shim's answer makes no sense")]
+    #[error("the shim's answer cannot be understood")]
     Answer,
 }
 
@@ -64,7 +64,7 @@ pub struct Captured {
     pub stderr: Vec<u8>,
 }
 
-/// What a container's standard streams shall be, beside its log.
+/// The standard streams of a container, in addition to its log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ContainerStreams {
     pub stdin: bool,
@@ -79,11 +79,11 @@ pub struct Start<'a> {
     pub log: Option<PathBuf>,
     pub streams: ContainerStreams,
     pub cgroup: &'a str,
-    /// The sandbox's own process.
+    /// Whether this is the sandbox's pause process.
     pub pause: bool,
 }
 
-/// What a shim tells unasked.
+/// What a shim reports without a request.
 #[derive(Debug)]
 pub enum News {
     Exited(Exit),
@@ -100,11 +100,12 @@ pub struct Shim {
 struct Inner {
     writer: mpsc::UnboundedSender<Vec<u8>>,
     next: AtomicU64,
-    /// None once the connection has ended.
+    /// `None` once the connection has ended.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Message>>>>,
 }
 
-/// Starts a shim in `directory`. The socket is ours first, so that there is nothing to wait for.
+/// Starts a shim in `directory`. The server opens the shim's socket before, so that nothing has to
+/// wait for the shim.
 pub async fn start(
     command: &[OsString],
     data_dir: &Path,
@@ -119,8 +120,8 @@ pub async fn start(
     let layout = Layout(directory);
     let (program, arguments) = command.split_first().ok_or(Error::Answer)?;
     let bytes = serde_json::to_vec(config).map_err(|error| failed(error.into()))?;
-    fs::create_dir_all(layout.oci_root()).map_err(failed)?;
-    sys::write_private(&layout.config(), &bytes).map_err(failed)?;
+    run_files::create_directory(&layout.oci_root()).map_err(failed)?;
+    run_files::write_private(&layout.config(), &bytes).map_err(failed)?;
     failpoint::reach("a shim's directory is made");
     let listener = sys::listen(&layout.socket()).map_err(failed)?;
     let mut child = shim_command(program)
@@ -138,7 +139,7 @@ pub async fn start(
         .map_err(failed)?;
     failpoint::reach("a shim is being started");
     let stream = sys::connect(&layout.socket()).map_err(failed)?;
-    // It forks and ends at once; the socket tells if that went wrong.
+    // The command forks and ends at once; a failure shows at the socket.
     tokio::spawn(async move {
         if let Ok(status) = child.wait().await
             && !status.success()
@@ -152,8 +153,8 @@ pub async fn start(
 /// A shim of our own program runs from a sealed executable, as do its children that enter
 /// containers.
 fn shim_command(program: &OsString) -> tokio::process::Command {
-    let sealed = match oci::is_own_executable(program.as_ref()) {
-        true => oci::own_executable_sealed(),
+    let sealed = match own_executable::is_own_executable(program.as_ref()) {
+        true => own_executable::shared_sealed_executable(),
         false => None,
     };
     let Some(sealed) = sealed else {
@@ -263,7 +264,7 @@ impl Shim {
         }
     }
 
-    /// Also subscribes to exits; the first thing to ask.
+    /// Also subscribes to exits, so it must be the first request.
     pub async fn state(&self) -> Result<ShimState, Error> {
         self.call(Request::State).await?.state.ok_or(Error::Answer)
     }

@@ -1,4 +1,4 @@
-//! What the shim knows of one container and of one exec inside it.
+//! The shim's state of one container and of one exec inside it.
 
 use super::{
     attachment::Attachment,
@@ -17,7 +17,7 @@ pub enum Phase {
     Ended(Exit),
     /// Ended, and the OCI command is removing what it kept.
     Deleting(Exit),
-    /// Nothing is left but the knowledge of how it ended.
+    /// Only its exit code is left.
     Deleted(Exit),
 }
 
@@ -26,9 +26,9 @@ pub struct Container {
     pub pid: i32,
     pub started_at: i64,
     pub cgroup: String,
-    /// How often something of the pod had been killed for want of memory, by what is known here.
+    /// The count of out-of-memory kills in the pod that was last read.
     pub pod_oom_kills: u64,
-    /// Started by the shim itself: no OCI command knows of it.
+    /// Whether the shim itself started it, so that no OCI runtime knows it.
     pub direct: bool,
     pub output: LoggedOutput,
     /// Kept so that the container's standard input stays open, and for those who attach: the
@@ -101,7 +101,7 @@ impl LoggedOutput {
         self.attachments[number].iter().any(Attachment::waits)
     }
 
-    /// Lets go of those who are gone, and, after the stream's end, of those who have everything.
+    /// Drops clients that are gone and, after the stream's end, clients that have read everything.
     pub fn forget_attachments(&mut self, number: usize) {
         let open = self.streams[number].is_some();
         self.attachments[number]
@@ -137,14 +137,14 @@ pub struct Exec {
     pub timed_out: bool,
     pub captured: [Vec<u8>; 2],
     pub pipes: [Option<Pipe>; 2],
-    /// Its streams are the client's own: it is told of the start, and there is no output to keep.
+    /// The client has given its own streams: it gets an answer at the start, and no output is kept.
     pub streamed: bool,
     pub connection: u64,
     pub call: u64,
 }
 
 impl Exec {
-    /// What is told of one that was ended because its time was over.
+    /// The failure of an exec that was killed because its time was over.
     pub fn late(&self) -> Failure {
         Failure {
             kind: FailureKind::Timeout,

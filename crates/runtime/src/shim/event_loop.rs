@@ -43,7 +43,7 @@ pub struct Shim {
     pub(super) execs: BTreeMap<u64, Exec>,
     /// Running OCI commands by pid.
     pub(super) jobs: BTreeMap<i32, Job>,
-    /// Ends of processes whose pid we have not been told yet: their OCI command still runs.
+    /// Exits of processes whose pid is not known yet, since their OCI command still runs.
     pub(super) unclaimed: BTreeMap<i32, i32>,
     pub(super) stopping: bool,
 }
@@ -308,7 +308,7 @@ impl Shim {
         }
     }
 
-    /// Takes the ends of all children, ours and adopted.
+    /// Waits for all children that have ended, our own and adopted ones.
     fn reap(&mut self) {
         let mut counter = [0; 8];
         let _ = nix::unistd::read(&self.wake, &mut counter);
@@ -360,7 +360,7 @@ impl Shim {
     }
 }
 
-/// An exec leads a process group of its own; all of it goes.
+/// Kills the process group that an exec leads.
 pub(super) fn kill_group(pid: i32) {
     let _ = kill(Pid::from_raw(-pid), Signal::SIGKILL);
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

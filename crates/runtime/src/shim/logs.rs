@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_and_stamped() {
+    fn every_line_is_written_whole_with_time_and_stream() {
         assert_eq!(
             lines(&[b"one\ntw", b"o\n\n", b"rest"]),
             [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_in_parts() {
+    fn long_lines_are_written_in_parts() {
         let long = [vec![b'x'; LONGEST_LINE + 10], b"\n".to_vec()].concat();
         let written = lines(&[&long]);
         assert_eq!(written.len(), 2);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn days_become_dates() {
+    fn day_numbers_become_calendar_dates() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(11_016), (2000, 2, 29));

@@ -6,12 +6,17 @@ mod attachment;
 pub mod client;
 mod connection;
 mod container;
+#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod daemon;
 mod event_loop;
+#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod logs;
+#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod pause;
+#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod process;
 pub mod protocol;
+#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod requests;
 pub mod session;
 mod streams;
@@ -56,7 +61,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What a shim is told; the other arguments are there to be seen in the process list.
+/// The arguments that a shim uses; the others are only there to be seen in the process list.
 struct Arguments {
     directory: PathBuf,
     open_files: Option<u64>,
@@ -127,7 +132,7 @@ mod tests {
     fn arguments_name_the_directory_and_perhaps_a_limit() {
         let parse = |words: &str| {
             let words = words.split_whitespace().map(OsString::from);
-            Arguments::parse(words).map(|told| (told.directory, told.open_files))
+            Arguments::parse(words).map(|parsed| (parsed.directory, parsed.open_files))
         };
         let directory = PathBuf::from("/d");
         assert_eq!(

@@ -1,7 +1,7 @@
 //! The pause process of an ordinary sandbox, started by the shim itself: a new process in new
 //! namespaces that runs our own program, with no rights and nothing mounted but its root. It comes
-//! from the same bundle that other OCI commands get. Sandboxes with users of their own, and those of
-//! other OCI runtimes, are the OCI command's.
+//! from the same bundle that OCI runtimes get. The pause process of a sandbox with a user namespace, or
+//! of another OCI runtime, is started by the OCI runtime.
 
 use std::{
     collections::BTreeMap,
@@ -82,7 +82,8 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// None: something in the bundle is beyond what is done here.
+    /// `None` means that the OCI runtime starts this one: the bundle contains something that is not
+    /// done here.
     pub fn read(bundle: &Path) -> io::Result<Option<Pause>> {
         let bytes = fs::read(bundle.join("config.json"))?;
         let document: Document = serde_json::from_slice(&bytes)?;

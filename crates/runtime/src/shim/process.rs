@@ -18,7 +18,7 @@ use nix::{
 };
 use serde::Deserialize;
 
-use crate::{oci, sys};
+use crate::{oci, own_executable, sys};
 
 /// The three streams given to a child; none is `/dev/null`.
 #[derive(Default)]
@@ -40,9 +40,9 @@ impl OciCommand {
     pub fn new(command: Vec<String>) -> OciCommand {
         let own = command
             .first()
-            .is_some_and(|program| oci::is_own_executable(Path::new(program)));
+            .is_some_and(|program| own_executable::is_own_executable(Path::new(program)));
         let sealed = || {
-            oci::is_sealed()
+            own_executable::is_sealed()
                 .inspect_err(|error| eprintln!("shim: looking at our own executable: {error}"))
                 .unwrap_or(false)
         };

@@ -1,5 +1,5 @@
-//! What server and shim say to each other: frames of a 4-byte big-endian length and one JSON
-//! document. Additive: unknown fields are ignored, an unknown request gets an error answer, and
+//! The protocol between server and shim: frames of a 4-byte big-endian length and one JSON document.
+//! Additive: unknown fields are ignored, an unknown request gets an error answer, and
 //! nothing that was once sent changes its meaning, so that a newer server drives older shims.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct ShimConfig {
     pub sandbox: String,
     /// The OCI runtime, with runc's interface.
     pub oci_command: Vec<String>,
-    /// The cgroup the shim itself moves into; empty: systemd moves it.
+    /// The cgroup that the shim moves itself into; empty if systemd moves it.
     pub cgroup: String,
 }
 
@@ -73,7 +73,7 @@ pub enum Request {
         container: String,
         /// An OCI `process` object.
         process: serde_json::Value,
-        /// Zero: no limit.
+        /// Zero means no limit.
         #[serde(default)]
         timeout_ms: u64,
     },
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_apart_again() {
+    fn frames_are_split_as_they_were_joined() {
         let call = Call {
             version: VERSION,
             id: 7,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_future_are_recognised_as_unknown() {
+    fn requests_of_newer_servers_are_recognised_as_unknown() {
         let call: Call = serde_json::from_str(r#"{"version":9,"id":1,"request":"dance"}"#).unwrap();
         assert!(matches!(call.request, Request::Unknown));
         let call: Call = serde_json::from_str(

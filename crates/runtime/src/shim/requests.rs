@@ -1,4 +1,4 @@
-//! What the shim does for each request, and what the end of each child means.
+//! Carries out each request to the shim, and handles the end of each child.
 
 use std::{
     fs, io,
@@ -143,7 +143,7 @@ impl Shim {
         }
     }
 
-    /// None: the OCI command has to do it.
+    /// `None` means that the OCI runtime has to do it.
     fn run_pause(
         &mut self,
         id: &str,
@@ -455,7 +455,7 @@ impl Shim {
                 connection,
                 call,
             } => {
-                // What has ended in the meantime needs no signal; its end is told as ever.
+                // A process that has ended in the meantime needs no signal; its exit is reported as usual.
                 let failure = failure.filter(|_| self.find(&container).is_ok_and(is_alive));
                 self.answer(
                     connection,

@@ -1,5 +1,5 @@
 //! The server's side of execs and attachments that carry descriptors: each has a connection to the
-//! shim of its own, beside the one that asks and hears of exits.
+//! shim of its own, in addition to the connection for requests and exits.
 
 use std::{
     io,

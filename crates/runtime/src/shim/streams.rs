@@ -24,7 +24,7 @@ use crate::sys;
 
 /// The OCI command has handed its terminal over before it ended; this only guards against one
 /// that opens the socket and says nothing.
-const CONSOLE_PATIENCE: Duration = Duration::from_millis(500);
+const CONSOLE_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Shim {
     pub(super) fn exec_streams(
@@ -172,7 +172,7 @@ fn receive(console: &UnixListener) -> io::Result<OwnedFd> {
     console.set_nonblocking(true)?;
     let (stream, _) = console.accept()?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(CONSOLE_PATIENCE))?;
+    stream.set_read_timeout(Some(CONSOLE_TIMEOUT))?;
     sys::receive_terminal(&stream)
 }
 

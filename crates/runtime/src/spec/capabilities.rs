@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cri::v1::Capability;
 
-/// What containers get unless told otherwise.
+/// The capabilities of a container that asks for none.
 const DEFAULT: [&str; 14] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_and_dropping() {
+    fn capabilities_are_added_and_dropped() {
         check(&["NET_ADMIN"], &["ALL"], &["CAP_NET_ADMIN"]);
         check(&[], &["ALL"], &[]);
         let drop_most: Vec<&str> = DEFAULT[1..].to_vec();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused() {
+    fn unknown_capabilities_are_refused() {
         let request = Capability {
             add_capabilities: vec!["FLY".into()],
             ..Capability::default()

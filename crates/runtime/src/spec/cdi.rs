@@ -24,7 +24,7 @@ pub enum Error {
     File(PathBuf, String),
     #[error("additional group {0} is out of range")]
     Group(String),
-    #[error("CDI device node {0}: {1}")]
+    #[error("CDI device node {0}")]
     Node(String, #[source] std::io::Error),
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_brings_all_its_file_says() {
+    fn a_device_adds_everything_that_its_file_describes() {
         let mut spec = json!({"process": {"env": ["THING=old", "A=b"], "user": {}}, "linux": {}});
         let devices = ["vendor.com/thing=null", "vendor.com/thing=made"];
         apply_to(&mut spec, &devices).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn files_may_be_yaml() {
+    fn cdi_files_may_be_yaml() {
         let directory = tempfile::tempdir().unwrap();
         let text = "---\ncdiVersion: 0.6.0\nkind: vendor.com/thing\ndevices:\n\
                     - name: \"0\"\n  containerEdits:\n    env: [A=1]\n    deviceNodes:\n\
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn unknown_devices_are_named_in_the_error() {
         let mut spec = json!({});
         let error = apply_to(&mut spec, &["vendor.com/thing=other"]).unwrap_err();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! A container's `config.json`, and the `process` of an exec inside it.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
 use cri::v1::{
     ContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext, NamespaceMode,
@@ -36,7 +36,7 @@ pub struct ContainerInput<'a> {
     pub sandbox: &'a str,
 }
 
-/// Returns the document and who the process will be.
+/// Returns the document and the user of the process.
 pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error> {
     let config = input.config;
     let linux = config.linux.clone().unwrap_or_default();
@@ -153,7 +153,7 @@ pub fn working_directory<'a>(config: &'a ContainerConfig, image: &'a ImageRecord
         .map_or("/", String::as_str)
 }
 
-/// The security context's wish before the image's.
+/// The user of the security context, else the image's.
 fn user_text(security: &LinuxContainerSecurityContext, image: &str) -> Result<String, Error> {
     let group = security
         .run_as_group
@@ -284,11 +284,11 @@ fn seccomp_profile(
         ProfileType::RuntimeDefault => Ok(Some(seccomp::default_profile(chosen))),
         ProfileType::Localhost => {
             let path = &profile.localhost_ref;
-            let broken = |error: String| Error::Profile(path.clone(), error);
-            let bytes = fs::read(path).map_err(|error| broken(error.to_string()))?;
+            let failed = |error: io::Error| Error::SeccompProfile(path.clone(), error);
+            let bytes = fs::read(path).map_err(failed)?;
             serde_json::from_slice(&bytes)
                 .map(Some)
-                .map_err(|error| broken(error.to_string()))
+                .map_err(|error| failed(error.into()))
         }
     }
 }

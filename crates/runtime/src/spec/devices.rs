@@ -91,7 +91,7 @@ fn for_all_of_host(directory: &Path, nodes: &mut Vec<Value>) {
     }
 }
 
-/// None for what is no device; a link is not followed.
+/// `None` if the file is no device; a link is not followed.
 pub fn node(host: &Path, container: &str) -> std::io::Result<Option<Value>> {
     let metadata = fs::symlink_metadata(host)?;
     let metadata = if metadata.is_symlink() {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_is_asked_for_stands_for_its_device() {
+    fn a_link_is_replaced_by_the_device_it_leads_to() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("volume");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();

@@ -23,7 +23,7 @@ pub fn read(text: &str) -> Id<'_> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Id::Name(text);
     }
-    // A number with space around it is written by nobody who means well.
+    // A number with space around it is not accepted as one.
     match trimmed.parse::<i64>() {
         Ok(value) if trimmed.len() == text.len() => match in_range(value) {
             Some(id) => Id::Number(id),

@@ -1,5 +1,5 @@
-//! From CRI's wishes and an image's defaults to an OCI bundle's `config.json`. Pure but for looking
-//! at mount sources, devices and the image's user files; starts nothing.
+//! From a CRI config and an image's defaults to an OCI bundle's `config.json`. It only reads mount
+//! sources, devices and the image's user files, and starts nothing.
 
 mod apparmor;
 pub mod capabilities;
@@ -31,14 +31,14 @@ pub enum Error {
     Capability(#[from] capabilities::Unknown),
     #[error(transparent)]
     AppArmor(#[from] apparmor::Error),
-    #[error("CDI device injection failed: {0}")]
+    #[error("CDI device injection failed")]
     Devices(#[from] cdi::Error),
-    #[error("mount source {0}: {1}")]
+    #[error("mount source {0}")]
     Source(String, #[source] std::io::Error),
-    #[error("device {0}: {1}")]
+    #[error("device {0}")]
     Device(String, #[source] std::io::Error),
-    #[error("seccomp profile {0}: {1}")]
-    Profile(String, String),
+    #[error("seccomp profile {0}")]
+    SeccompProfile(String, #[source] std::io::Error),
     #[error("{0} cannot be made recursively read-only: {1}")]
     Recursive(String, String),
     #[error("no command specified")]

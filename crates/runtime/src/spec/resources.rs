@@ -1,4 +1,4 @@
-//! CRI's resource numbers in the OCI specification's words.
+//! CRI's resource limits in the form of the OCI specification.
 
 use cri::v1::LinuxContainerResources;
 use dbus::systemd::{INFINITY, Limits};
@@ -62,7 +62,7 @@ pub fn to_oci(
     Value::Object(result)
 }
 
-/// The `linux.resources` of a bundle in systemd's words.
+/// The `linux.resources` of a bundle as properties of a systemd unit.
 pub fn to_systemd(resources: &Value) -> Limits {
     let (memory, cpu) = (&resources["memory"], &resources["cpu"]);
     let number = |value: &Value| value.as_i64().filter(|number| *number != 0);
@@ -101,7 +101,7 @@ fn cpu_weight(shares: u64) -> u64 {
     }
 }
 
-/// Memory and swap together. Who does not say gets no swap beyond the limit of memory.
+/// The limit of memory and swap together. Without a request there is no swap beyond the memory limit.
 fn swap_limit(resources: &LinuxContainerResources) -> i64 {
     match resources.memory_swap_limit_in_bytes {
         0 => resources.memory_limit_in_bytes,
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_files_of_the_hierarchy_at_hand() {
+    fn changed_limits_are_written_to_the_mounted_hierarchy() {
         let limits = LinuxContainerResources {
             cpu_quota: 50_000,
             memory_limit_in_bytes: 1 << 20,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_those_of_other_runtimes() {
+    fn cpu_shares_become_the_same_weights_as_in_other_runtimes() {
         for (shares, weight) in [
             (0, 1),
             (2, 1),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_is_told_what_a_bundle_says() {
+    fn limits_of_a_bundle_become_systemd_properties() {
         let resources = json!({
             "memory": {"limit": 100, "swap": 150},
             "cpu": {"shares": 1024, "quota": -1, "period": 50_000, "cpus": "1"},
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_appears() {
+    fn limits_that_are_not_requested_are_left_out() {
         let none = to_oci(
             &LinuxContainerResources::default(),
             false,

@@ -14,7 +14,7 @@ pub struct SandboxInput<'a> {
     pub sandbox: &'a str,
     pub rootfs: &'a Path,
     pub hostname: &'a str,
-    /// None: the host's network (and host name).
+    /// `None` means the host's network and host name.
     pub netns: Option<&'a Path>,
     pub host_ipc: bool,
     pub host_pid: bool,

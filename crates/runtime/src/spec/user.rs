@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_are_found() {
+    fn users_are_found_by_name_and_number() {
         check("", &[], false, Some((0, 0, &[0])));
         check("web", &[], false, Some((1000, 50, &[50, 60])));
         check("web", &[7], true, Some((1000, 50, &[50, 7])));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_an_image_name_nobody_out_of_range() {
+    fn ids_out_of_range_in_the_files_of_an_image_are_refused() {
         let passwd = "minus:x:-1:0::/:\nbig:x:4294967296:0::/:\nlast:x:4294967295:0::/:\n\
                       odd:x:7::/:/\nfine:x:8:8::/:\n4294967296:x:0:0::/:\n-1:x:0:0::/:\n";
         let group = "huge:x:4294967295:\nmembers:x:-5:fine\n";

@@ -25,7 +25,7 @@ fn mount_root(directory: &Path, arguments: &[String]) -> Result<()> {
 }
 
 #[test]
-fn a_full_disk_refuses_new_pods_and_lets_old_ones_go() {
+fn a_full_disk_refuses_new_pods_and_old_pods_can_be_removed() {
     let prepare = |directory: &Path| {
         let options = ["-t", "tmpfs", "-o", "size=48m", "small"];
         mount_root(directory, &options.map(str::to_owned))
@@ -63,7 +63,7 @@ fn a_full_disk_refuses_new_pods_and_lets_old_ones_go() {
             .create(&sandbox, &pod, container("more", &["sleep", "1"]))
             .await;
         ensure!(refused.is_err(), "a container was made without space");
-        // What runs goes on, and its end is told.
+        // A running container goes on, and its exit is reported.
         ensure!(
             server
                 .output(&stays, &["touch", "/dev/shm/end"])
@@ -101,7 +101,7 @@ fn fill(directory: &Path) -> Result<()> {
 }
 
 #[test]
-fn a_refused_mount_is_told_and_leaves_nothing() {
+fn a_refused_mount_is_an_error_and_leaves_nothing() {
     // An overlay cannot be the upper part of another.
     let prepare = |directory: &Path| {
         let place = |name: &str| directory.join(name);
@@ -223,7 +223,7 @@ fn kill_shim(server: &Server, sandbox: &str) -> Result<()> {
 }
 
 #[test]
-fn stubborn_and_multiplying_containers_are_ended() {
+fn containers_that_ignore_signals_or_keep_forking_are_killed() {
     with_server(&[], async |server| {
         let pod = server.sandbox_config("wild", true);
         let sandbox = server.run_sandbox(&pod).await?;

@@ -14,7 +14,7 @@ use super::{
 };
 
 #[test]
-fn layers_become_an_overlay() {
+fn an_image_with_layers_is_mounted_as_an_overlay() {
     let directory = tempfile::tempdir().unwrap();
     let second = Layer::new()
         .file("bin/.wh.false", 0o644, b"")
@@ -75,7 +75,7 @@ fn layers_become_an_overlay() {
 }
 
 #[test]
-fn docker_archives_are_understood_too() {
+fn docker_archives_are_imported() {
     let directory = tempfile::tempdir().unwrap();
     let archive = Archive::default().write(directory.path());
     let saved = directory.path().join("saved.tar");
@@ -448,7 +448,7 @@ fn damage_is_noticed_at_use_and_mended_by_pulling_again() {
 }
 
 #[test]
-fn what_is_exported_is_the_same_image() {
+fn an_exported_image_is_imported_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let second = Layer::new()
         .file("bin/.wh.false", 0o644, b"")

@@ -12,7 +12,7 @@ fn delete_bridge(bridge: &str) {
 }
 
 #[test]
-fn pods_get_addresses_names_and_each_other() {
+fn pods_get_addresses_and_names_and_reach_each_other() {
     with_server(&[], async |server| {
         let bridge = server.configure_bridge()?;
         let result = pods_on_a_bridge(server).await;

@@ -1,4 +1,4 @@
-//! Pulls from a real registry, through whatever may stand between it and us.
+//! Pulls from a real registry, directly and through failing proxies, mirrors and authentication.
 
 use std::{
     path::{Path, PathBuf},
@@ -111,7 +111,7 @@ fn files_in(directory: &Path) -> usize {
 }
 
 #[test]
-fn cut_downloads_go_on_where_they_ended() {
+fn interrupted_downloads_are_resumed() {
     block_on(async {
         let place = Place::new().await?;
         let proxy = Proxy::start(place.registry.port).await?;
@@ -200,7 +200,7 @@ fn cut_downloads_go_on_where_they_ended() {
 }
 
 #[test]
-fn lies_are_noticed_and_leave_nothing() {
+fn wrong_content_of_a_registry_is_refused_and_leaves_nothing() {
     block_on(async {
         let place = Place::new().await?;
         let proxy = Proxy::start(place.registry.port).await?;
@@ -236,7 +236,8 @@ fn lies_are_noticed_and_leave_nothing() {
         });
         let error = pull(&store, &patient(), &name, Credentials::Anonymous).await;
         let error = error.err().context("an endless manifest was read")?;
-        ensure!(error.to_string().contains("too large"), "{error}");
+        let text = environment::chain(&error).to_string();
+        ensure!(text.contains("too large"), "{text}");
         Ok(())
     });
 }
@@ -320,7 +321,9 @@ fn mirrors_are_tried_in_order() {
             ..patient()
         };
         let error = pull(&store, &settings, name, Credentials::Anonymous).await;
-        let error = error.err().map(|error| error.to_string());
+        let error = error
+            .err()
+            .map(|error| environment::chain(&error).to_string());
         let error = error.unwrap_or_default();
         ensure!(error.contains("registry.example"), "{error:?}");
         Ok(())
@@ -328,7 +331,7 @@ fn mirrors_are_tried_in_order() {
 }
 
 #[test]
-fn private_authorities_client_certificates_and_passwords() {
+fn private_authorities_client_certificates_and_passwords_are_used() {
     block_on(async {
         let place = Place::new().await?;
         let directory = place.directory.path();

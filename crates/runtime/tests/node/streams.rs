@@ -93,9 +93,9 @@ async fn exec_over_websocket(server: &mut Server, id: &str) -> Result<()> {
     let mut client = Channels::start(io, websocket::Role::Client, form, 5).await;
     client.sink(0).send("over the web\n".into()).await?;
     client.sink(0).finish().await?;
-    let out = client.take(1).context("stdout")?.collect(100).await;
+    let out = client.take_source(1).context("stdout")?.collect(100).await;
     ensure!(out == b"over the web\n", "{out:?}");
-    let outcome = client.take(3).context("error")?.collect(1000).await;
+    let outcome = client.take_source(3).context("error")?.collect(1000).await;
     ensure!(
         outcome == br#"{"metadata":{},"status":"Success"}"#,
         "{outcome:?}"

@@ -25,7 +25,7 @@ macro_rules! arguments {
         }
 
         impl $name {
-            /// What the file says, or the defaults. It has been checked before.
+            /// The arguments in the file, or the defaults. They have been checked before.
             pub fn of(arguments: Option<&Value>) -> $name {
                 let read = arguments.and_then(|given| serde_json::from_value(given.clone()).ok());
                 read.unwrap_or_default()

@@ -150,7 +150,7 @@ impl NodeScore for NodeResourcesFit {
         let (mut sum, mut weights) = (0, 0);
         for ResourceSpec { name, weight } in &self.resources {
             let capacity = node.allocatable.get(name);
-            // What the pod does not want of the less usual resources does not count.
+            // A less usual resource that the pod does not request does not count.
             if capacity == 0 || (!is_usual(name) && asked.get(name) == 0) {
                 continue;
             }

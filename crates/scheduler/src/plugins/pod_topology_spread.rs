@@ -25,7 +25,7 @@ const NO_LABEL: &str =
 pub struct PodTopologySpread {
     /// Where pods that say nothing are looked up; without it they are not spread.
     workloads: Option<Arc<dyn WorkloadSelectors>>,
-    /// What holds for pods that say nothing.
+    /// The constraints for pods that have none.
     defaults: Vec<TopologySpreadConstraint>,
     /// Whether the defaults are the system's own: then nodes without a domain count, too.
     by_system: bool,

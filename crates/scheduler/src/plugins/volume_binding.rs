@@ -112,10 +112,10 @@ impl Reserve for VolumeBinding {
     }
 }
 
-/// What is known of a pod's claims before a node is looked at.
+/// The claims of a pod, read before nodes are looked at.
 #[derive(Clone)]
 struct PodVolumes {
-    /// None if the volume is gone.
+    /// `None` if the volume does not exist any more.
     bound: Vec<Option<Arc<PersistentVolume>>>,
     /// The smallest first, so that large volumes stay for large claims.
     unbound: Vec<Unbound>,
@@ -171,7 +171,7 @@ impl PodVolumes {
         Ok(found)
     }
 
-    /// What would become of the claims on the node, or why it will not do.
+    /// The volumes that the claims would get on the node, or why the node is rejected.
     fn on(&self, node: &Node) -> Result<Reservation, Vec<String>> {
         let mut reasons = Vec::new();
         let usable = |volume: &Arc<PersistentVolume>| is_usable_on(volume, node);

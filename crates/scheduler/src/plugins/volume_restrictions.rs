@@ -217,7 +217,7 @@ mod tests {
         assert!(reasons(&snapshot, &web).is_empty());
         snapshot.confirm(using("other", claim), "a");
         assert_eq!(reasons(&snapshot, &web), [IN_USE, IN_USE]);
-        // Without the other pod it would do, on its node as elsewhere.
+        // Without the other pod the node is feasible, on its node as elsewhere.
         let framework = default_framework(None);
         let cycle = Cycle::begin(&framework, &web, &snapshot).expect("a cycle");
         let mut trial = cycle.try_out(snapshot.node("a").expect("a"));

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use semantics::{label_selector, volume};
 
-/// What a volume must fulfil even if it names the claim.
+/// Whether a volume meets what every volume of the claim must, also one that is reserved for it.
 pub fn suits(candidate: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let Some(spec) = &candidate.spec else {
         return false;
@@ -23,7 +23,7 @@ pub fn suits(candidate: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
         && volume::has_wanted_attributes(candidate, claim)
 }
 
-/// What a volume must fulfil besides if it names no claim.
+/// Whether a volume that is not reserved for a claim may be bound to this one.
 pub fn is_free_for(candidate: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let status = candidate.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());

@@ -1,5 +1,5 @@
 //! Writes a checkpoint: the keys as they were before the kept history, then that history, so that
-//! watches and reads in the past survive a restart. Runs beside the committer, on a copy.
+//! watches and reads in the past survive a restart. It runs in parallel with the committer, on a copy.
 
 use super::files::{Files, FramedFile, Name, add};
 use super::frame::FrameWriter;

@@ -2,7 +2,6 @@
 //! durable with one sync, publishes the result to readers and watchers, and answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use environment::Environment;
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +13,7 @@ use super::checkpoint;
 use super::files::{Files, FramedFile, add};
 use super::frame::FrameWriter;
 use super::record::Record;
-use super::shared::Shared;
+use super::shared::{Shared, closed};
 use super::state::{Committed, State};
 use crate::{Error, LeaseId, Revision, Transaction, TransactionResult};
 
@@ -72,7 +71,7 @@ impl Committer {
         let reason = match self.serve().await {
             Ok(()) => "it was shut down".to_owned(),
             Err(error) => {
-                let reason = describe(&error);
+                let reason = environment::chain(&error).to_string();
                 tracing::error!(reason, "the store stops");
                 reason
             }
@@ -137,7 +136,7 @@ impl Committer {
             let frame = std::mem::take(&mut batch.frame);
             if let Err(error) = self.log.commit(frame).await {
                 // Closed first, so that whoever is answered finds no open store.
-                let reason = describe(&error);
+                let reason = environment::chain(&error).to_string();
                 self.shared.close(&reason);
                 for answer in batch.answers {
                     answer.refuse(&reason);
@@ -272,27 +271,6 @@ impl Answer {
             Answer::Close(reply) => drop(reply.send(Err(closed(reason)))),
         }
     }
-}
-
-pub fn closed(reason: &str) -> Error {
-    Error::Closed(reason.to_owned())
-}
-
-/// When a lease of `seconds` that starts at `now` ends. Absurdly long ones are cut to a century.
-pub fn deadline(now: Instant, seconds: u64) -> Instant {
-    now + Duration::from_secs(seconds.min(100 * 365 * 24 * 3600))
-}
-
-/// An error with its causes in one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 async fn wait_for(checkpoint: &mut Option<JoinHandle<Result<u64, Error>>>) -> Result<u64, Error> {

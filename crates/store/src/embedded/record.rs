@@ -194,28 +194,28 @@ impl Reader<'_> {
         })
     }
 
-    fn take(&mut self, length: usize) -> Option<&[u8]> {
+    fn read_bytes(&mut self, length: usize) -> Option<&[u8]> {
         let (taken, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
         Some(taken)
     }
 
     fn u8(&mut self) -> Option<u8> {
-        Some(self.take(1)?[0])
+        Some(self.read_bytes(1)?[0])
     }
 
     fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+        Some(u32::from_le_bytes(self.read_bytes(4)?.try_into().ok()?))
     }
 
     fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+        Some(u64::from_le_bytes(self.read_bytes(8)?.try_into().ok()?))
     }
 
     /// Copied, so that a value does not keep the whole file in memory.
     fn bytes(&mut self) -> Option<Bytes> {
         let length = self.u32()? as usize;
-        Some(Bytes::copy_from_slice(self.take(length)?))
+        Some(Bytes::copy_from_slice(self.read_bytes(length)?))
     }
 
     fn lease(&mut self) -> Option<Option<LeaseId>> {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_records_are_read_back() {
         let mut bytes = Vec::new();
         for record in every_kind() {
             record.encode(&mut bytes);

@@ -1,21 +1,21 @@
-//! What readers, watchers and the committer share: the published (durable) state and history, the
-//! leases' deadlines, and the signal that something new is there.
+//! The state that readers, watchers and the committer share: the published (durable) state and
+//! history, the leases' deadlines, and the signal of a new revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::committer::{closed, deadline};
 use super::history::{History, Window, undo};
 use super::state::{Committed, State, in_range};
 use crate::{Error, KeyValue, LeaseId, RangeRequest, RangeResult, Revision};
 
 pub struct Shared {
-    /// Held for moments only: readers take a snapshot and let go.
+    /// Locked for moments only: readers take a snapshot and unlock it.
     published: RwLock<Published>,
     /// Something was published, or the store closed. Not a `watch` channel: that wakes those who
     /// wait in a random order, and a simulation could not repeat itself.
@@ -238,4 +238,13 @@ impl Published {
             None => Ok(()),
         }
     }
+}
+
+pub fn closed(reason: &str) -> Error {
+    Error::Closed(reason.to_owned())
+}
+
+/// When a lease of `seconds` that starts at `now` ends. Absurdly long ones are cut to a century.
+pub fn deadline(now: Instant, seconds: u64) -> Instant {
+    now + Duration::from_secs(seconds.min(100 * 365 * 24 * 3600))
 }

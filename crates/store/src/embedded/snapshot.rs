@@ -2,7 +2,7 @@
 //! inside is a checkpoint's without history; the outside is frames, so that damage shows.
 //!
 //! Restoring makes a new store of it whose revisions go on far beyond, and forgets all history:
-//! whoever watched the store that was lost is told to read anew, whatever revision he had reached.
+//! a watcher of the lost store must read anew, whatever revision it had reached.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

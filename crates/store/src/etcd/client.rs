@@ -22,7 +22,7 @@ use super::wire::{self, ResponseHeader};
 use super::{Credentials, Options, connection};
 use crate::{Error, Revision};
 
-/// etcd gives up a proposal after 7 s itself; its answer says more than our silence.
+/// etcd gives up a proposal after 7 s; its answer has more detail than our own timeout.
 const WRITE: Duration = Duration::from_secs(10);
 /// One try of a read, and all tries of it together.
 const READ: Duration = Duration::from_secs(5);
@@ -253,7 +253,7 @@ impl Pause {
     }
 }
 
-/// An answer that says from which cluster and revision it comes.
+/// An answer with the cluster and revision that it comes from.
 pub trait Headed {
     fn header(&self) -> Option<&ResponseHeader>;
 }

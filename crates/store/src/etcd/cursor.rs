@@ -74,7 +74,7 @@ impl Cursor {
                     let complete = changes.len() < BUFFER;
                     let mut delivered = 0;
                     for committed in changes {
-                        if self.take(&committed) {
+                        if self.add_revision(&committed) {
                             delivered = committed.revision;
                         }
                     }
@@ -89,8 +89,8 @@ impl Cursor {
         }
     }
 
-    /// Whether the revision touches the range.
-    fn take(&mut self, committed: &Committed) -> bool {
+    /// Adds the events of a revision; returns whether any of them is in the range.
+    fn add_revision(&mut self, committed: &Committed) -> bool {
         self.next = committed.revision + 1;
         let events: Vec<_> = committed
             .events
@@ -136,7 +136,7 @@ impl Cursor {
         };
         match item {
             Ok(Item::Changes(committed)) => {
-                self.take(&committed);
+                self.add_revision(&committed);
             }
             Ok(Item::Reached(revision)) => self.next = self.next.max(revision + 1),
             Err(End::Compacted) => return Err(Error::SlowWatcher),

@@ -1,4 +1,5 @@
-//! What an etcd's answer, or its absence, says about the request: refused, surely not done, or lost.
+//! The meaning of etcd's answer, or of its absence, for the request: refused, surely not done, or
+//! unknown.
 
 use std::error::Error as _;
 
@@ -18,7 +19,7 @@ pub enum Failure {
     RequestTooLarge,
     /// The token is missing or too old. Nothing was done.
     Token(String),
-    /// etcd understood and said no. Nothing was done.
+    /// etcd refused the request. Nothing was done.
     Refused(String),
     /// This member cannot serve now, another might. Nothing was done.
     Unavailable(String),
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_lost_unless_etcd_surely_did_nothing() {
+    fn the_outcome_of_a_write_is_unknown_unless_etcd_surely_did_nothing() {
         check(
             Code::Unavailable,
             "etcdserver: no leader",

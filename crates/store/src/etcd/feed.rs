@@ -44,7 +44,7 @@ pub struct Feed {
     client: Arc<Client>,
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
-    /// Whether this etcd tells its progress truly when asked.
+    /// Whether this version of etcd reports its progress correctly when asked.
     progress: bool,
     /// The first revision not yet yielded.
     next: Revision,
@@ -125,7 +125,7 @@ impl Feed {
                 return Ok(item);
             }
             match self.responses.message().await {
-                Ok(Some(response)) => self.take(response)?,
+                Ok(Some(response)) => self.accept(response)?,
                 Ok(None) => return Err(End::Lost("the watch ended".to_owned())),
                 Err(status) => return Err(self.lost(&status).await),
             }
@@ -151,7 +151,7 @@ impl Feed {
         End::Lost(failure.into_error().to_string())
     }
 
-    fn take(&mut self, response: WatchResponse) -> Result<(), End> {
+    fn accept(&mut self, response: WatchResponse) -> Result<(), End> {
         if response.compact_revision > 0 {
             return Err(End::Compacted);
         }
@@ -266,7 +266,7 @@ mod tests {
     use super::tells_progress;
 
     #[test]
-    fn progress_is_asked_only_of_versions_that_tell_it_truly() {
+    fn progress_is_requested_only_from_versions_that_report_it_correctly() {
         for (version, expected) in [
             ("3.4.23", false),
             ("3.4.31", true),

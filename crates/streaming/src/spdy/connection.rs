@@ -8,9 +8,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::frame::{CANCEL, DecodeError, Decoder, Encoder, Event, REFUSED_STREAM};
-use super::header_block::Headers;
-use super::open_streams::OpenStreams;
+use super::decode_error::DecodeError;
+use super::frame::{CANCEL, Decoder, Encoder, Event, REFUSED_STREAM};
+use super::open_streams::{OpenStreams, Role};
+use crate::headers::Headers;
 use crate::streams::{Outgoing, Sink, Source, WAITING_FRAMES};
 
 /// Streams that the peer has opened and nobody has taken yet.
@@ -30,15 +31,8 @@ pub enum Error {
     TooManyStreams,
     #[error(transparent)]
     Frame(#[from] DecodeError),
-    #[error("reading: {0}")]
+    #[error("reading from the connection")]
     Read(#[from] io::Error),
-}
-
-/// Who asked for the connection: clients number their streams oddly, servers evenly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Client,
-    Server,
 }
 
 /// Both halves of a stream and the headers it was opened with.
@@ -59,7 +53,7 @@ impl Incoming {
     }
 }
 
-/// Dropping it says goodbye and closes.
+/// Dropping it sends GOAWAY and closes the connection.
 pub struct Connection {
     outgoing: mpsc::Sender<Outgoing>,
     streams: Arc<OpenStreams>,
@@ -179,7 +173,7 @@ impl Reading {
 
     async fn read<I: AsyncRead>(&mut self, reader: &mut ReadHalf<I>) -> Result<(), Error> {
         loop {
-            while let Some(event) = self.decoder.take()? {
+            while let Some(event) = self.decoder.next_event()? {
                 if !self.handle(event).await {
                     return Ok(());
                 }
@@ -356,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sent_arrives_before_the_goodbye() {
+    async fn sent_bytes_arrive_before_the_connection_closes() {
         let (near, far) = tokio::io::duplex(64);
         let (client, _) = Connection::start(near, Role::Client);
         let (server, mut incoming) = Connection::start(far, Role::Server);
@@ -372,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_peers_end_ends_everything() {
+    async fn all_streams_end_when_the_peer_closes_the_connection() {
         let (near, far) = tokio::io::duplex(1000);
         let (client, _) = Connection::start(near, Role::Client);
         let (server, mut incoming) = Connection::start(far, Role::Server);

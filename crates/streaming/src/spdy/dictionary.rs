@@ -30,7 +30,7 @@ pub const DICTIONARY: &[u8] = b"\
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_whole() {
+    fn the_dictionary_has_the_specified_checksum() {
         assert_eq!(super::DICTIONARY.len(), 1423);
         assert!(super::DICTIONARY.starts_with(b"\0\0\0\x07options"));
         assert!(super::DICTIONARY.ends_with(b",enq=0."));

@@ -3,7 +3,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::header_block::{Headers, Packer, Unpacker};
+use super::decode_error::DecodeError;
+use super::header_block::{Packer, Unpacker};
+use crate::headers::Headers;
 
 const VERSION: u16 = 3;
 /// No control frame may be larger.
@@ -22,21 +24,7 @@ const HEADERS: u16 = 8;
 pub(super) const REFUSED_STREAM: u32 = 3;
 pub(super) const CANCEL: u32 = 5;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    #[error("a SPDY frame of version {0}")]
-    Version(u16),
-    #[error("a SPDY frame is too large")]
-    TooLarge,
-    #[error("a SPDY frame is too short")]
-    TooShort,
-    #[error("SPDY headers that cannot be unpacked")]
-    Compression,
-    #[error("SPDY headers that make no sense")]
-    HeaderBlock,
-}
-
-/// What a frame, or a part of a data frame, says.
+/// The meaning of a frame, or of a part of a data frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Open {
@@ -84,7 +72,7 @@ impl Decoder {
     }
 
     /// The next event in what was received, if there is a whole one.
-    pub fn take(&mut self) -> Result<Option<Event>, DecodeError> {
+    pub fn next_event(&mut self) -> Result<Option<Event>, DecodeError> {
         if let Some(data) = self.data {
             return Ok(self.take_data(data));
         }
@@ -236,7 +224,7 @@ mod tests {
     fn decode(decoder: &mut Decoder, bytes: &[u8]) -> Result<Vec<Event>, DecodeError> {
         decoder.buffer().extend_from_slice(bytes);
         let mut events = Vec::new();
-        while let Some(event) = decoder.take()? {
+        while let Some(event) = decoder.next_event()? {
             events.push(event);
         }
         Ok(events)
@@ -277,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in() {
+    fn encoded_frames_are_decoded_unchanged() {
         let (bytes, events) = sample();
         assert_eq!(decode(&mut Decoder::default(), &bytes), Ok(events));
     }
 
     #[test]
-    fn it_does_not_matter_how_the_bytes_are_cut() {
+    fn frames_are_decoded_from_any_pieces() {
         let (bytes, events) = sample();
         for size in 1..40 {
             let mut decoder = Decoder::default();
@@ -325,7 +313,7 @@ mod tests {
     /// Bytes from a small generator, and frames with bytes flipped: errors are fine, panics and
     /// endless loops are not, and what is kept stays small.
     #[test]
-    fn nonsense_is_survived() {
+    fn random_bytes_are_refused_without_a_panic() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = move || {
             state ^= state << 13;

@@ -3,30 +3,11 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
-use super::{dictionary::DICTIONARY, frame::DecodeError};
+use super::{decode_error::DecodeError, dictionary::DICTIONARY};
+use crate::headers::Headers;
 
 /// No header block may unpack to more.
 const LARGEST_BLOCK: usize = 64 * 1024;
-
-/// Names in lower case with their values, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(pub Vec<(String, String)>);
-
-impl Headers {
-    pub fn new(pairs: &[(&str, &str)]) -> Headers {
-        let own = |(name, value): &(&str, &str)| (name.to_ascii_lowercase(), (*value).to_owned());
-        Headers(pairs.iter().map(own).collect())
-    }
-
-    /// The first value of a name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self
-            .0
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.split('\0').next().unwrap_or_default())
-    }
-}
 
 pub struct Packer(Compress);
 
@@ -140,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_come_out_as_they_went_in() {
+    fn packed_headers_are_unpacked_unchanged() {
         let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
         let long = "x".repeat(20_000);
         for headers in [
@@ -156,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused() {
+    fn headers_that_unpack_to_too_much_are_refused() {
         let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
         let mut packed = Vec::new();
         let long = "x".repeat(10 << 20);

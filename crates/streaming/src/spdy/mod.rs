@@ -3,11 +3,14 @@
 //! updates, so the transport's own back-pressure is the flow control, as it is with them.
 
 mod connection;
+mod decode_error;
 mod dictionary;
 mod frame;
 mod header_block;
 mod open_streams;
 
-pub use connection::{Connection, Error, Incoming, Role, Stream};
-pub use frame::{DecodeError, Decoder, Encoder, Event};
-pub use header_block::Headers;
+pub use crate::headers::Headers;
+pub use connection::{Connection, Error, Incoming, Stream};
+pub use decode_error::DecodeError;
+pub use frame::{Decoder, Encoder, Event};
+pub use open_streams::Role;

@@ -1,4 +1,4 @@
-//! What the reading and the writing task of a connection know of its streams.
+//! The open streams of a connection, shared by its reading and its writing task.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,16 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use super::connection::Role;
-
-/// OpenStreams of one connection at a time.
+/// The most streams that one connection may have open at a time.
 const MOST_STREAMS: usize = 1024;
+
+/// The side that requested the connection is the client. Clients number their streams oddly, servers
+/// evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
 
 pub struct OpenStreams {
     state: Mutex<State>,
@@ -19,11 +25,11 @@ pub struct OpenStreams {
 
 struct State {
     next: u32,
-    known: BTreeMap<u32, Entry>,
+    known: BTreeMap<u32, OpenStream>,
 }
 
-struct Entry {
-    /// None once the peer has finished.
+struct OpenStream {
+    /// `None` once the peer has finished.
     chunks: Option<mpsc::Sender<Bytes>>,
     replied: Option<oneshot::Sender<()>>,
     /// We have finished.
@@ -59,7 +65,7 @@ impl OpenStreams {
         }
         let id = state.next;
         state.next += 2;
-        let entry = Entry {
+        let entry = OpenStream {
             chunks: Some(chunks),
             replied: Some(replied),
             finished: false,
@@ -74,7 +80,7 @@ impl OpenStreams {
         if state.known.len() >= MOST_STREAMS || state.known.contains_key(&id) {
             return false;
         }
-        let entry = Entry {
+        let entry = OpenStream {
             chunks: Some(chunks),
             replied: None,
             finished: false,

@@ -1,5 +1,5 @@
-//! What goes wrong, and when: crashes of the server (process or power), of the other parts, nodes
-//! that stay away for minutes, and phases of a bad network, all drawn from one seed.
+//! The faults of a simulation: crashes of the server (process or power loss) and of the other
+//! components, nodes that are lost for minutes, and phases of a bad network, all determined by a seed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Cluster, Faults, Part};
 pub struct Chaos {
     random: StdRng,
     witness: Witness,
-    /// A node that is away, and until when.
+    /// The lost node, and until when it is lost.
     lost: Option<(Part, Instant)>,
     pub crashes: u32,
 }
@@ -32,7 +32,7 @@ impl Chaos {
         }
     }
 
-    /// A node that is away stays so for its time, also when nothing else happens any more.
+    /// Waits until a lost node is back, also after the last other fault.
     pub async fn wait_for_the_lost(&mut self, cluster: &mut Cluster) {
         if let Some((node, until)) = self.lost.take() {
             tokio::time::sleep_until(until).await;
@@ -40,8 +40,8 @@ impl Chaos {
         }
     }
 
-    /// One blow after a pause: some parts crash, and after another pause everything that is down
-    /// comes back, though it may be struck again at once.
+    /// One fault after a pause: some components crash, and after another pause all of them restart,
+    /// and may crash again at once.
     pub async fn strike(&mut self, cluster: &mut Cluster) -> Result<()> {
         self.pause().await;
         self.lose_a_node(cluster);
@@ -85,8 +85,8 @@ impl Chaos {
         Ok(())
     }
 
-    /// Now and then a node goes away for longer than it is waited for, sometimes for so long that
-    /// its pods are given up; then it comes back with what it runs.
+    /// Sometimes a node is lost for longer than its grace period, sometimes for so long that its
+    /// pods are evicted; then it returns with its running pods.
     fn lose_a_node(&mut self, cluster: &mut Cluster) {
         match self.lost {
             Some((node, until)) if Instant::now() >= until => {
@@ -105,12 +105,12 @@ impl Chaos {
         }
     }
 
-    /// Starts the server, which may be killed while it starts, and holds it against what it had
-    /// promised in its lives before.
+    /// Starts the server, which may be killed during the start, and checks that no write that it
+    /// acknowledged before is lost.
     async fn start_server(&mut self, cluster: &mut Cluster) -> Result<()> {
         while self.random.random_ratio(1, 4) {
             let patience = Duration::from_micros(self.random.random_range(0..20_000));
-            // Whether it got ready or not, it dies now.
+            // The server crashes now, whether it became ready or not.
             let started = tokio::time::timeout(patience, cluster.start_server()).await;
             if let Ok(result) = started {
                 result.context("starting the server")?;
@@ -134,7 +134,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// From under a millisecond to some seconds, short ones as likely as long ones.
+    /// A pause between less than a millisecond and some seconds, distributed logarithmically.
     async fn pause(&mut self) {
         let magnitude = self.random.random_range(0..14);
         let micros = self.random.random_range(0..1_000_u64) << magnitude;

@@ -1,5 +1,5 @@
-//! What must be true when all is quiet: every Deployment the user wants is there as wanted, with
-//! exactly its replicas ready; nothing of a deleted one is left; no acknowledged write is missing.
+//! The state to which a simulation must converge: every Deployment of the user exists with exactly
+//! its replicas ready, nothing of a deleted one is left, and no acknowledged write is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 
 use super::user::{COUNTER, Desired, Promises, Strategy, counter_value};
 use crate::Machine;
+use crate::simulation::violation::Violation;
 
-/// Looks every second of simulated time until all is well.
+/// Checks every second of simulated time until the cluster has converged.
 pub async fn wait(
     client: &kube::Client,
     promises: &Arc<Mutex<Promises>>,
@@ -34,11 +35,11 @@ pub async fn wait(
     }
 }
 
-/// The first thing that is not as promised, in words.
+/// Checks the cluster. Returns the first violation.
 pub async fn check(
     client: &kube::Client,
     promises: &Arc<Mutex<Promises>>,
-) -> Result<Result<(), String>> {
+) -> Result<Result<(), Violation>> {
     let all = ListParams::default();
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     let sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
@@ -71,11 +72,13 @@ fn check_objects(
     deployments: &[Deployment],
     sets: &[ReplicaSet],
     pods: &[Pod],
-) -> Result<(), String> {
+) -> Result<(), Violation> {
     let present: BTreeSet<&str> = deployments.iter().map(name).collect();
     let expected: BTreeSet<&str> = wanted.keys().copied().collect();
     if present != expected {
-        return Err(format!("Deployments {present:?}, wanted {expected:?}"));
+        return Err(Violation::new(format!(
+            "Deployments {present:?}, wanted {expected:?}"
+        )));
     }
     let mut addresses = BTreeSet::new();
     for deployment in deployments {
@@ -84,12 +87,14 @@ fn check_objects(
         let own: Vec<&Pod> = pods.iter().filter(|pod| app(pod) == Some(name)).collect();
         if own.len() != wanted[name].replicas as usize {
             let names: Vec<&str> = own.iter().map(|pod| self::name(*pod)).collect();
-            return Err(format!("{name} has the pods {names:?}"));
+            return Err(Violation::new(format!("{name} has the pods {names:?}")));
         }
         for pod in own {
             let address = check_pod(pod, &wanted[name])?;
             if !addresses.insert(address) {
-                return Err(format!("two pods have the address {address}"));
+                return Err(Violation::new(format!(
+                    "two pods have the address {address}"
+                )));
             }
         }
     }
@@ -97,7 +102,10 @@ fn check_objects(
         .iter()
         .find(|pod| app(pod).is_none_or(|app| !wanted.contains_key(app)))
     {
-        return Err(format!("pod {} belongs to nothing", name(orphan)));
+        return Err(Violation::new(format!(
+            "pod {} belongs to nothing",
+            name(orphan)
+        )));
     }
     let owners: BTreeSet<&str> = deployments
         .iter()
@@ -111,15 +119,21 @@ fn check_objects(
             .flatten()
             .any(|owner| owners.contains(owner.uid.as_str()));
         if !owned {
-            return Err(format!("ReplicaSet {} belongs to nothing", name(set)));
+            return Err(Violation::new(format!(
+                "ReplicaSet {} belongs to nothing",
+                name(set)
+            )));
         }
     }
     Ok(())
 }
 
-fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), String> {
+fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), Violation> {
     let name = name(deployment);
-    let spec = deployment.spec.as_ref().ok_or("no spec")?;
+    let spec = deployment
+        .spec
+        .as_ref()
+        .ok_or_else(|| Violation::new("no spec"))?;
     let image = spec
         .template
         .spec
@@ -138,7 +152,9 @@ fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), Str
         wanted.paused,
     );
     if found != acknowledged {
-        return Err(format!("{name} is {found:?}, acknowledged was {wanted:?}"));
+        return Err(Violation::new(format!(
+            "{name} is {found:?}, acknowledged was {wanted:?}"
+        )));
     }
     let status = deployment.status.clone().unwrap_or_default();
     let counts = [
@@ -152,7 +168,9 @@ fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), Str
         .any(|count| count.unwrap_or(0) != wanted.replicas)
         || status.observed_generation != deployment.metadata.generation
     {
-        return Err(format!("{name} wants {wanted:?}, its status is {status:?}"));
+        return Err(Violation::new(format!(
+            "{name} wants {wanted:?}, its status is {status:?}"
+        )));
     }
     Ok(())
 }
@@ -173,17 +191,20 @@ fn strategy(deployment: &Deployment) -> Option<Strategy> {
 }
 
 /// Returns the pod's address.
-fn check_pod<'a>(pod: &'a Pod, wanted: &Desired) -> Result<&'a str, String> {
+fn check_pod<'a>(pod: &'a Pod, wanted: &Desired) -> Result<&'a str, Violation> {
     let name = name(pod);
-    let spec = pod.spec.as_ref().ok_or("no spec")?;
-    let status = pod.status.as_ref().ok_or("no status")?;
+    let spec = pod.spec.as_ref().ok_or_else(|| Violation::new("no spec"))?;
+    let status = pod
+        .status
+        .as_ref()
+        .ok_or_else(|| Violation::new("no status"))?;
     let ready = status
         .conditions
         .iter()
         .flatten()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True");
     if pod.metadata.deletion_timestamp.is_some() {
-        return Err(format!("pod {name} is still terminating"));
+        return Err(Violation::new(format!("pod {name} is still terminating")));
     }
     if spec
         .containers
@@ -191,18 +212,21 @@ fn check_pod<'a>(pod: &'a Pod, wanted: &Desired) -> Result<&'a str, String> {
         .and_then(|first| first.image.as_ref())
         != Some(&wanted.image)
     {
-        return Err(format!(
+        return Err(Violation::new(format!(
             "pod {name} has another image than {}",
             wanted.image
-        ));
+        )));
     }
     if !ready || spec.node_name.is_none() {
-        return Err(format!("pod {name} on {:?} is not ready", spec.node_name));
+        return Err(Violation::new(format!(
+            "pod {name} on {:?} is not ready",
+            spec.node_name
+        )));
     }
     status
         .pod_ip
         .as_deref()
-        .ok_or_else(|| format!("pod {name} has no address"))
+        .ok_or_else(|| Violation::new(format!("pod {name} has no address")))
 }
 
 /// Every pod runs on the machine it is bound to, and on no other.

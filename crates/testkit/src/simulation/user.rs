@@ -1,5 +1,6 @@
 //! The user of a simulation: applies, scales, changes, pauses, rolls back and deletes Deployments,
-//! gives them other strategies, and counts in a ConfigMap, asks again when an answer is lost, and remembers what it was promised.
+//! changes their strategies, and counts in a ConfigMap. It retries when a response is lost, and
+//! records what must be true in the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use serde_json::json;
 const STEPS: u32 = 25;
 const NAMES: [&str; 4] = ["web", "api", "db", "queue"];
 pub const COUNTER: &str = "counter";
-/// Attempts until the user gives up; each waits a second, and no outage lasts that long.
+/// The number of attempts of the user. Each waits a second, and no outage lasts that long.
 pub const ATTEMPTS: u32 = 600;
 
-/// What must be true in the end.
+/// The state that must be true in the end.
 #[derive(Default)]
 pub struct Promises {
     /// Deployments that were applied and not deleted.
     pub deployments: BTreeMap<&'static str, Desired>,
-    /// Increments that were acknowledged, and those whose answer was lost.
+    /// Increments that were acknowledged, and those whose response was lost.
     pub counted: u64,
     pub unknown: u64,
     pub writes: u32,
@@ -117,13 +118,13 @@ pub async fn work(
                 image,
                 ..current
             },
-            // One of three: often the one before, which is a rollback.
+            // One of three images: often the previous one, which is a rollback.
             (Some(current), _) => Desired { image, ..current },
         };
         change(&deployments, name, &desired).await?;
         promises.lock().deployments.insert(name, desired);
     }
-    // What is paused would never become true.
+    // A paused Deployment would never converge.
     let all = promises.lock().deployments.clone();
     for (name, current) in all {
         let desired = Desired {
@@ -155,7 +156,7 @@ async fn create(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<
     for attempt in 0..ATTEMPTS {
         match api.create(&PostParams::default(), &deployment).await {
             Ok(_) => return Ok(()),
-            // An attempt whose answer was lost took effect.
+            // An earlier attempt whose response was lost took effect.
             Err(error) if attempt > 0 && retry::is_already_exists(&error) => return Ok(()),
             Err(error) => wait_out(error, "creating a Deployment").await?,
         }
@@ -190,8 +191,8 @@ async fn delete(api: &Api<Deployment>, name: &str) -> Result<()> {
     bail!("deleting {name} never succeeded")
 }
 
-/// Adds one to a number in a ConfigMap by optimistic concurrency, once: a lost answer is not
-/// asked for again but remembered as unknown.
+/// Adds one to a number in a ConfigMap once, by optimistic concurrency. An increment whose response
+/// is lost is not repeated but recorded as unknown.
 async fn count(client: &kube::Client, promises: &Arc<Mutex<Promises>>) -> Result<()> {
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     for _ in 0..ATTEMPTS {
@@ -216,7 +217,7 @@ async fn count(client: &kube::Client, promises: &Arc<Mutex<Promises>>) -> Result
                 promises.lock().counted += 1;
                 return Ok(());
             }
-            // An earlier attempt of unknown outcome came in between: read again.
+            // An earlier attempt with an unknown result took effect in between: read again.
             Err(error) if retry::is_conflict(&error) || retry::is_already_exists(&error) => {}
             Err(error) => {
                 promises.lock().unknown += 1;
@@ -234,7 +235,7 @@ pub fn counter_value(map: &ConfigMap) -> u64 {
         .unwrap_or(0)
 }
 
-/// A broken wire or a server that is not there is waited out; a refusal is a failure.
+/// Waits after a broken connection or while the server is down. A rejection is a failure.
 pub async fn wait_out(error: kube::Error, doing: &'static str) -> Result<()> {
     if let kube::Error::Api(status) = &error
         && (400..500).contains(&status.code)

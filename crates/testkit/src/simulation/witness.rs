@@ -1,10 +1,10 @@
-//! The witness of a simulation: reads every event of the store, in order, and holds each against
-//! what Kubernetes promises at any moment, not only in the end: surge and availability of
-//! Deployments, the number of a ReplicaSet's pods, the order of StatefulSets, one pod per node of a
-//! DaemonSet, one completion per index of a Job.
+//! The witness of a simulation: reads every event of the store in order, and checks it against what
+//! Kubernetes guarantees at any moment, not only in the end: surge and availability of Deployments,
+//! the number of a ReplicaSet's pods, the order of StatefulSets, one pod per node of a DaemonSet, one
+//! completion per index of a Job.
 //!
-//! Controllers act on what they have seen. A promise is therefore held against every version of an
-//! object that its controller has not reported as outdated yet (`status.observedGeneration`).
+//! Controllers act on the version of an object that they have seen. A change is therefore correct if
+//! it is so for any version that is not older than `status.observedGeneration`.
 
 mod deployments;
 mod jobs;
@@ -20,9 +20,10 @@ use serde_json::Value;
 use store::embedded::Embedded;
 use store::{Event, KeyRange, RangeRequest, Store, WatchItem};
 
+use crate::simulation::violation::Violation;
 use pods::Pod;
 
-/// What was seen so far. Clones are the same witness.
+/// Collects violations. Clones are the same witness.
 #[derive(Clone, Default)]
 pub struct Witness {
     account: Arc<Mutex<Account>>,
@@ -30,17 +31,17 @@ pub struct Witness {
 
 #[derive(Default)]
 pub struct Account {
-    /// The newest revision that was seen.
+    /// The newest revision that was read.
     revision: u64,
-    /// How often history was gone before it could be read, so that what lay between is unknown.
+    /// How often history was compacted before it could be read.
     pub gaps: u32,
     violations: Vec<String>,
-    /// Changes of objects that promises are about.
+    /// The number of checked changes.
     judged: u64,
     state: State,
 }
 
-/// The objects that promises are about, by UID.
+/// The objects that are checked, by UID.
 #[derive(Default)]
 struct State {
     deployments: BTreeMap<String, deployments::Deployment>,
@@ -56,7 +57,7 @@ impl Witness {
     pub fn follow(&self, store: Arc<Embedded>) {
         let witness = self.clone();
         tokio::spawn(async move {
-            // The store of a crashed server ends the stream: the next one goes on from there.
+            // The store of a crashed server ends the stream. The next one continues from there.
             if let Err(error) = witness.read(&store).await {
                 tracing::debug!(%error, "the witness waits for the next server");
             }
@@ -87,7 +88,7 @@ impl Witness {
                     Ok(WatchItem::Events { revision, events }) => {
                         let mut account = self.account.lock();
                         for event in &events {
-                            account.hear(revision, event);
+                            account.observe(revision, event);
                         }
                         account.revision = revision;
                     }
@@ -99,24 +100,27 @@ impl Witness {
         }
     }
 
-    /// The first promise that was broken, in words, and how many there were.
-    pub fn verdict(&self) -> Result<(), String> {
+    /// The first violation and the number of all, if there was one.
+    pub fn check(&self) -> Result<(), Violation> {
         let account = self.account.lock();
         match account.violations.first() {
-            Some(first) => Err(format!("{first} (of {})", account.violations.len())),
-            None if account.judged == 0 => Err("by nobody, but the witness slept".to_owned()),
+            Some(first) => Err(Violation::new(format!(
+                "{first} (of {})",
+                account.violations.len()
+            ))),
+            None if account.judged == 0 => Err(Violation::new("the witness checked no change")),
             None => Ok(()),
         }
     }
 
-    /// How many changes were held against promises.
+    /// The number of checked changes.
     pub fn judged(&self) -> u64 {
         self.account.lock().judged
     }
 }
 
 impl Account {
-    fn hear(&mut self, revision: u64, event: &Event) {
+    fn observe(&mut self, revision: u64, event: &Event) {
         let (old, new) = match event {
             Event::Put { item, previous } => (previous.as_ref(), Some(item)),
             Event::Delete { previous, .. } => (previous.as_ref(), None),
@@ -133,13 +137,13 @@ impl Account {
             self.judged += 1;
         }
         if let Err(problem) = self.state.change(old.as_ref(), new.as_ref()) {
-            let told = format!("at revision {revision}: {problem}");
-            tracing::info!("{told}");
-            self.violations.push(told);
+            let violation = format!("at revision {revision}: {problem}");
+            tracing::info!("{violation}");
+            self.violations.push(violation);
         }
     }
 
-    /// Begins anew with what there is now; nothing is held against the way it came about.
+    /// Starts again from the current objects, without checking how they came about.
     fn rebase<'a>(&mut self, revision: u64, values: impl Iterator<Item = &'a [u8]>) {
         self.gaps += 1;
         self.revision = revision;
@@ -147,10 +151,10 @@ impl Account {
         let values: Vec<Value> = values
             .filter_map(|value| serde_json::from_slice(value).ok())
             .collect();
-        // Owners first; what they own is known without being judged.
+        // Owners come before their dependents.
         for kind in KINDS {
             for value in values.iter().filter(|value| text(value, "/kind") == *kind) {
-                // How it came about is not known: no promise can be held against it.
+                // The changes that led to this state are unknown and cannot be checked.
                 let _ = self.state.change(None, Some(value));
             }
         }
@@ -173,8 +177,8 @@ const KINDS: &[&str] = &[
 ];
 
 impl State {
-    /// One change of one object, and the promise that it breaks if it does.
-    fn change(&mut self, old: Option<&Value>, new: Option<&Value>) -> Result<(), String> {
+    /// Applies one change of one object. Returns an error if it violates a guarantee.
+    fn change(&mut self, old: Option<&Value>, new: Option<&Value>) -> Result<(), Violation> {
         let Some(object) = new.or(old) else {
             return Ok(());
         };
@@ -191,7 +195,7 @@ impl State {
     }
 }
 
-/// The versions of an object that its controller may still act on.
+/// The versions of an object that its controller may still use.
 struct Versions<T> {
     known: Vec<(i64, T)>,
 }
@@ -203,7 +207,7 @@ impl<T> Default for Versions<T> {
 }
 
 impl<T> Versions<T> {
-    /// Adds the version that `object` is, and drops those that its controller has left behind.
+    /// Adds the version of `object`, and drops versions older than the observed generation.
     fn add(&mut self, object: &Value, make: impl FnOnce() -> T) {
         let generation = number(object, "/metadata/generation");
         if self
@@ -228,7 +232,7 @@ impl<T> Versions<T> {
     }
 }
 
-/// Whether the object is there to stay.
+/// Whether the object exists and is not being deleted.
 fn lives(object: &Value) -> bool {
     text(object, "/metadata/deletionTimestamp").is_empty()
 }

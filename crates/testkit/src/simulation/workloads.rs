@@ -1,5 +1,5 @@
 //! A second user of a simulation: applies, changes and deletes StatefulSets, DaemonSets and indexed
-//! Jobs in a namespace of its own, and knows what must have come of them in the end.
+//! Jobs in a namespace of its own, and knows which state they must have in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use rand::{RngExt, rngs::StdRng};
 use serde_json::json;
 
 use super::user::{ATTEMPTS, wait_out};
+use crate::simulation::violation::Violation;
 
 const STEPS: u32 = 20;
 const NAMESPACE: &str = "work";
 const SETS: [&str; 2] = ["db", "log"];
 const DAEMON: &str = "agent";
 
-/// What must be true in the end.
+/// The state that must be true in the end.
 #[derive(Default)]
 pub struct Wanted {
     /// Replicas and image.
@@ -94,7 +95,7 @@ pub async fn work(
             }
         }
     }
-    // What is held back would never end.
+    // A suspended Job would never complete.
     let names: Vec<String> = wanted.lock().jobs.keys().cloned().collect();
     for name in names {
         let free = json!({"spec": {"suspend": false, "parallelism": 2}});
@@ -103,7 +104,7 @@ pub async fn work(
     Ok(())
 }
 
-/// Waits until everything is as wanted.
+/// Waits until the cluster has converged.
 pub async fn wait(
     client: &kube::Client,
     wanted: &Arc<Mutex<Wanted>>,
@@ -122,12 +123,12 @@ pub async fn wait(
     }
 }
 
-/// The first thing that is not as wanted, in words.
+/// Checks the cluster. Returns the first violation.
 pub async fn check(
     client: &kube::Client,
     wanted: &Arc<Mutex<Wanted>>,
     nodes: usize,
-) -> Result<Result<(), String>> {
+) -> Result<Result<(), Violation>> {
     let all = ListParams::default();
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
     let daemons: Api<DaemonSet> = Api::namespaced(client.clone(), NAMESPACE);
@@ -142,24 +143,29 @@ pub async fn check(
         .and_then(|()| check_daemons(&wanted, &daemons, &mut pods, nodes))
         .and_then(|()| check_jobs(&wanted, &jobs, &mut pods))
         .and_then(|()| match pods.first() {
-            Some(pod) => Err(format!("pod {:?} belongs to nothing", pod.metadata.name)),
+            Some(pod) => Err(Violation::new(format!(
+                "pod {:?} belongs to nothing",
+                pod.metadata.name
+            ))),
             None => Ok(()),
         }))
 }
 
-fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Result<(), String> {
+fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Result<(), Violation> {
     let names: BTreeSet<&str> = sets
         .iter()
         .filter_map(|set| set.metadata.name.as_deref())
         .collect();
     let expected: BTreeSet<&str> = wanted.stateful_sets.keys().copied().collect();
     if names != expected {
-        return Err(format!("StatefulSets {names:?}, wanted {expected:?}"));
+        return Err(Violation::new(format!(
+            "StatefulSets {names:?}, wanted {expected:?}"
+        )));
     }
     for set in sets {
         let name = set.metadata.name.as_deref().unwrap_or_default();
         let (replicas, image) = &wanted.stateful_sets[name];
-        let own = take(pods, set.metadata.uid.as_deref());
+        let own = remove_pods_of(pods, set.metadata.uid.as_deref());
         let names: BTreeSet<String> = own
             .iter()
             .filter_map(|pod| pod.metadata.name.clone())
@@ -168,9 +174,9 @@ fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Res
             .map(|ordinal| format!("{name}-{ordinal}"))
             .collect();
         if names != expected {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "StatefulSet {name} has {names:?}, wants {replicas}"
-            ));
+            )));
         }
         own.iter().try_for_each(|pod| check_running(pod, image))?;
         let status = set.status.clone().unwrap_or_default();
@@ -184,7 +190,9 @@ fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Res
             && status.current_revision == status.update_revision
             && status.observed_generation == set.metadata.generation;
         if !complete {
-            return Err(format!("StatefulSet {name} wants {replicas}: {status:?}"));
+            return Err(Violation::new(format!(
+                "StatefulSet {name} wants {replicas}: {status:?}"
+            )));
         }
     }
     Ok(())
@@ -195,20 +203,23 @@ fn check_daemons(
     daemons: &[DaemonSet],
     pods: &mut Vec<Pod>,
     nodes: usize,
-) -> Result<(), String> {
+) -> Result<(), Violation> {
     let Some(image) = &wanted.daemon_image else {
         return Ok(());
     };
     let [daemon] = daemons else {
-        return Err(format!("{} DaemonSets", daemons.len()));
+        return Err(Violation::new(format!("{} DaemonSets", daemons.len())));
     };
-    let own = take(pods, daemon.metadata.uid.as_deref());
+    let own = remove_pods_of(pods, daemon.metadata.uid.as_deref());
     let hosts: BTreeSet<&str> = own
         .iter()
         .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref())
         .collect();
     if own.len() != nodes || hosts.len() != nodes {
-        return Err(format!("the DaemonSet has {} pods on {hosts:?}", own.len()));
+        return Err(Violation::new(format!(
+            "the DaemonSet has {} pods on {hosts:?}",
+            own.len()
+        )));
     }
     own.iter().try_for_each(|pod| check_running(pod, image))?;
     let status = daemon.status.clone().unwrap_or_default();
@@ -219,19 +230,23 @@ fn check_daemons(
         && status.observed_generation == daemon.metadata.generation;
     match complete {
         true => Ok(()),
-        false => Err(format!("the DaemonSet's status is {status:?}")),
+        false => Err(Violation::new(format!(
+            "the DaemonSet's status is {status:?}"
+        ))),
     }
 }
 
 /// Every index has completed, and none was counted twice.
-fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), String> {
+fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), Violation> {
     let names: BTreeSet<&str> = jobs
         .iter()
         .filter_map(|job| job.metadata.name.as_deref())
         .collect();
     let expected: BTreeSet<&str> = wanted.jobs.keys().map(String::as_str).collect();
     if names != expected {
-        return Err(format!("Jobs {names:?}, wanted {expected:?}"));
+        return Err(Violation::new(format!(
+            "Jobs {names:?}, wanted {expected:?}"
+        )));
     }
     for job in jobs {
         let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -251,20 +266,24 @@ fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), 
             || status.succeeded != Some(completions)
             || status.completed_indexes.as_deref() != Some(&indexes)
         {
-            return Err(format!("Job {name} wants {completions}: {status:?}"));
+            return Err(Violation::new(format!(
+                "Job {name} wants {completions}: {status:?}"
+            )));
         }
-        for pod in take(pods, job.metadata.uid.as_deref()) {
+        for pod in remove_pods_of(pods, job.metadata.uid.as_deref()) {
             let held = pod.metadata.finalizers.iter().flatten().next();
             if let Some(finalizer) = held {
-                return Err(format!("Job {name} is over, but a pod has {finalizer}"));
+                return Err(Violation::new(format!(
+                    "Job {name} is over, but a pod has {finalizer}"
+                )));
             }
         }
     }
     Ok(())
 }
 
-/// Takes the pods of an owner out of `pods`.
-fn take(pods: &mut Vec<Pod>, owner: Option<&str>) -> Vec<Pod> {
+/// Removes the pods of an owner from `pods` and returns them.
+fn remove_pods_of(pods: &mut Vec<Pod>, owner: Option<&str>) -> Vec<Pod> {
     let is_own = |pod: &Pod| {
         let owners = pod.metadata.owner_references.iter().flatten();
         owners
@@ -276,7 +295,7 @@ fn take(pods: &mut Vec<Pod>, owner: Option<&str>) -> Vec<Pod> {
     own
 }
 
-fn check_running(pod: &Pod, image: &str) -> Result<(), String> {
+fn check_running(pod: &Pod, image: &str) -> Result<(), Violation> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let same = containers
@@ -291,8 +310,10 @@ fn check_running(pod: &Pod, image: &str) -> Result<(), String> {
         .any(|one| one.type_ == "Ready" && one.status == "True");
     match (same, ready && pod.metadata.deletion_timestamp.is_none()) {
         (true, true) => Ok(()),
-        (false, _) => Err(format!("pod {name} has another image than {image}")),
-        (_, false) => Err(format!("pod {name} is not ready")),
+        (false, _) => Err(Violation::new(format!(
+            "pod {name} has another image than {image}"
+        ))),
+        (_, false) => Err(Violation::new(format!("pod {name} is not ready"))),
     }
 }
 
@@ -353,7 +374,7 @@ where
     for attempt in 0..ATTEMPTS {
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => return Ok(()),
-            // An attempt whose answer was lost took effect.
+            // An earlier attempt whose response was lost took effect.
             Err(error) if attempt > 0 && retry::is_already_exists(&error) => return Ok(()),
             Err(error) => wait_out(error, "creating a workload").await?,
         }

@@ -1,37 +1,40 @@
-//! What drives pods away: evictions, taints, and a node that is lost and comes back.
+//! Disruptions of pods: evictions, taints, and a node that is lost and returns.
 
 use anyhow::{Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::objects::{deployment, rolling};
-use super::stage::Stage;
+use super::scenario_client::ScenarioClient;
 use super::workloads::{APPS, CORE, pod_of};
 use super::{condition, fine_print, number};
 
 /// One eviction that the budget allows, and one that it does not.
-pub async fn evict(stage: &Stage) -> Result<()> {
+pub async fn evict(client: &ScenarioClient) -> Result<()> {
     let budgets = "/apis/policy/v1/namespaces/swap/poddisruptionbudgets";
     let web = format!("{budgets}/web");
-    stage
+    client
         .until_object(&web, "the budget of web allows one disruption", |one| {
             number(one, "/status/disruptionsAllowed") == 1
         })
         .await?;
     let db = format!("{budgets}/db");
-    stage
+    client
         .until_object(&db, "the budget of db is counted", |one| {
             number(one, "/status/currentHealthy") == 3
         })
         .await?;
-    for (pod, expected) in [("db-0".to_owned(), 429), (pod_of(stage, "web").await?, 201)] {
+    for (pod, expected) in [
+        ("db-0".to_owned(), 429),
+        (pod_of(client, "web").await?, 201),
+    ] {
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": pod}});
         let path = format!("{CORE}/pods/{pod}/eviction");
-        let (code, answer) = stage.send(Method::POST, &path, &eviction).await?;
+        let (code, answer) = client.send(Method::POST, &path, &eviction).await?;
         ensure!(code == expected, "evicting {pod}: {code}: {answer}");
     }
-    stage
+    client
         .until_object(&web, "the budget of web is whole again", |one| {
             number(one, "/status/disruptionsAllowed") == 1
                 && number(one, "/status/currentHealthy") == 4
@@ -39,37 +42,41 @@ pub async fn evict(stage: &Stage) -> Result<()> {
         .await
 }
 
-/// Pods that do not tolerate a taint leave the node; `lonely` does and is only there.
-pub async fn taint(stage: &Stage, node: &str) -> Result<()> {
+/// Pods that do not tolerate a taint are evicted; `lonely` tolerates it and stays.
+pub async fn taint(client: &ScenarioClient, node: &str) -> Result<()> {
     let taint =
         json!({"spec": {"taints": [{"key": "swap", "value": "out", "effect": "NoExecute"}]}});
-    stage.patch(&format!("/api/v1/nodes/{node}"), taint).await?;
-    stage
+    client
+        .patch(&format!("/api/v1/nodes/{node}"), taint)
+        .await?;
+    client
         .until(&format!("nothing runs on {node} any more"), || async {
-            Ok(stage.list(&pods_on(node)).await?.is_empty())
+            Ok(client.list(&pods_on(node)).await?.is_empty())
         })
         .await?;
     let mut lonely = deployment("lonely", 2, rolling(1.into(), 0.into()));
     let pod = &mut lonely["spec"]["template"]["spec"];
     pod["nodeSelector"] = json!({"kubernetes.io/hostname": node});
     pod["tolerations"] = json!([{"key": "swap", "operator": "Exists"}]);
-    stage.create(&format!("{APPS}/deployments"), lonely).await?;
+    client
+        .create(&format!("{APPS}/deployments"), lonely)
+        .await?;
     let service = json!({"metadata": {"name": "lonely"},
         "spec": {"selector": {"app": "lonely"}, "ports": [{"port": 80}]}});
-    stage.create(&format!("{CORE}/services"), service).await?;
-    settled(stage, 2).await?;
-    lonely_has(stage, 2).await
+    client.create(&format!("{CORE}/services"), service).await?;
+    settled(client, 2).await?;
+    lonely_has(client, 2).await
 }
 
-pub async fn untaint(stage: &Stage, node: &str) -> Result<()> {
+pub async fn untaint(client: &ScenarioClient, node: &str) -> Result<()> {
     let none = json!({"spec": {"taints": null}});
-    stage.patch(&format!("/api/v1/nodes/{node}"), none).await?;
-    settled(stage, 3).await
+    client.patch(&format!("/api/v1/nodes/{node}"), none).await?;
+    settled(client, 3).await
 }
 
 /// The node is not Ready, has its taints, and its pods are no longer Ready.
-pub async fn lost(stage: &Stage, node: &str) -> Result<()> {
-    stage
+pub async fn lost(client: &ScenarioClient, node: &str) -> Result<()> {
+    client
         .until_object(
             &format!("/api/v1/nodes/{node}"),
             &format!("{node} is unreachable"),
@@ -79,11 +86,11 @@ pub async fn lost(stage: &Stage, node: &str) -> Result<()> {
             },
         )
         .await?;
-    lonely_has(stage, 0).await
+    lonely_has(client, 0).await
 }
 
-pub async fn back(stage: &Stage, node: &str) -> Result<()> {
-    stage
+pub async fn back(client: &ScenarioClient, node: &str) -> Result<()> {
+    client
         .until_object(
             &format!("/api/v1/nodes/{node}"),
             &format!("{node} is ready again"),
@@ -93,25 +100,26 @@ pub async fn back(stage: &Stage, node: &str) -> Result<()> {
             },
         )
         .await?;
-    lonely_has(stage, 2).await
+    lonely_has(client, 2).await
 }
 
-async fn lonely_has(stage: &Stage, available: i64) -> Result<()> {
+async fn lonely_has(client: &ScenarioClient, available: i64) -> Result<()> {
     let lonely = format!("{APPS}/deployments/lonely");
     let what = format!("lonely has {available} available pods");
-    stage
+    client
         .until_object(&lonely, &what, |one| {
             number(one, "/status/availableReplicas") == available
         })
         .await
 }
 
-/// Waits until what is not tied to a node runs elsewhere, and the DaemonSets on all that are left.
-async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
+/// Waits until the pods that are not bound to a node run elsewhere, and DaemonSets on all other
+/// nodes.
+async fn settled(client: &ScenarioClient, nodes: i64) -> Result<()> {
     for name in fine_print::EVERYWHERE {
         let set = format!("{APPS}/daemonsets/{name}");
         let what = format!("DaemonSet {name} runs on {nodes} nodes");
-        stage
+        client
             .until_object(&set, &what, |one| {
                 let counts = [
                     "desiredNumberScheduled",
@@ -137,7 +145,7 @@ async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
     ] {
         let whole =
             |one: &Value| number(one, "/spec/replicas") == number(one, &format!("/status/{count}"));
-        stage
+        client
             .until_object(
                 &format!("{APPS}/{path}"),
                 &format!("{path} is whole"),
@@ -148,7 +156,7 @@ async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
     Ok(())
 }
 
-/// Pods of the scenario bound to a node, but for those that have ended.
+/// The scenario's pods on a node, except those that have terminated.
 fn pods_on(node: &str) -> String {
     format!(
         "{CORE}/pods?fieldSelector=spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"

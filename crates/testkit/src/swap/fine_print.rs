@@ -1,12 +1,12 @@
-//! What is rarer: surge and hand-made updates, limits per index, budgets in percent, autoscalers
-//! without a target, claims of ephemeral volumes, volumes that are reserved or cannot be deleted,
-//! ranges of addresses, owners that own nothing.
+//! Rarer features: surge and OnDelete updates, back-off limits per index, budgets in percent,
+//! autoscalers without a target, claims of ephemeral volumes, volumes that are reserved or cannot be
+//! deleted, ServiceCIDRs, owners without dependents.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::objects::{deployment, elsewhere, job, rolling, template, version};
-use super::stage::Stage;
+use super::scenario_client::ScenarioClient;
 use super::workloads::{APPS, BATCH, CORE};
 use super::{condition, number, text};
 
@@ -17,18 +17,18 @@ const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 /// The DaemonSets of the scenario that run on every node.
 pub const EVERYWHERE: [&str; 3] = ["agent", "surge", "by-hand"];
 
-pub async fn begin(stage: &Stage) -> Result<()> {
-    sets(stage).await?;
-    jobs(stage).await?;
-    budgets(stage).await?;
-    scalers(stage).await?;
-    volumes(stage).await?;
-    quotas(stage).await?;
-    ranges(stage).await?;
-    owners(stage).await
+pub async fn begin(client: &ScenarioClient) -> Result<()> {
+    sets(client).await?;
+    jobs(client).await?;
+    budgets(client).await?;
+    scalers(client).await?;
+    volumes(client).await?;
+    quotas(client).await?;
+    ranges(client).await?;
+    owners(client).await
 }
 
-async fn sets(stage: &Stage) -> Result<()> {
+async fn sets(client: &ScenarioClient) -> Result<()> {
     for (name, strategy) in [
         ("surge", rolling(1.into(), 0.into())),
         ("by-hand", json!({"type": "OnDelete"})),
@@ -38,9 +38,9 @@ async fn sets(stage: &Stage) -> Result<()> {
             "spec": {"selector": {"matchLabels": {"app": name}}, "updateStrategy": strategy,
                 "template": template(name, "v1")},
         });
-        stage.create(&format!("{APPS}/daemonsets"), set).await?;
+        client.create(&format!("{APPS}/daemonsets"), set).await?;
     }
-    // Which of its pods had to leave a node, and so be updated, must not be chance.
+    // It must not depend on timing which of its pods are evicted, and thereby updated.
     let mut stays = template("manual", "v1");
     stays["spec"]["affinity"] = elsewhere("node-2");
     let set = json!({
@@ -51,14 +51,14 @@ async fn sets(stage: &Stage) -> Result<()> {
             "template": stays,
         },
     });
-    stage.create(&format!("{APPS}/statefulsets"), set).await?;
+    client.create(&format!("{APPS}/statefulsets"), set).await?;
     let mut short = deployment("short", 1, rolling(1.into(), 0.into()));
     short["spec"]["revisionHistoryLimit"] = 1.into();
     short["spec"]["minReadySeconds"] = 1.into();
-    stage.create(&format!("{APPS}/deployments"), short).await
+    client.create(&format!("{APPS}/deployments"), short).await
 }
 
-async fn jobs(stage: &Stage) -> Result<()> {
+async fn jobs(client: &ScenarioClient) -> Result<()> {
     let collection = format!("{BATCH}/jobs");
     for one in [
         job(
@@ -67,7 +67,7 @@ async fn jobs(stage: &Stage) -> Result<()> {
             json!({"backoffLimit": null, "backoffLimitPerIndex": 1, "completions": 2,
                 "parallelism": 2, "completionMode": "Indexed"}),
         ),
-        // What else runs must not end by itself: whether it did in time would be chance.
+        // Other pods must not exit by themselves, because the time would not be determined.
         job(
             "give-up",
             "never,3,never",
@@ -89,12 +89,12 @@ async fn jobs(stage: &Stage) -> Result<()> {
             json!({"parallelism": 2, "podReplacementPolicy": "Failed"}),
         ),
     ] {
-        stage.create(&collection, one).await?;
+        client.create(&collection, one).await?;
     }
     Ok(())
 }
 
-async fn budgets(stage: &Stage) -> Result<()> {
+async fn budgets(client: &ScenarioClient) -> Result<()> {
     for (name, app, spec) in [
         ("half", "again", json!({"minAvailable": "50%"})),
         (
@@ -108,18 +108,18 @@ async fn budgets(stage: &Stage) -> Result<()> {
         let mut spec = spec;
         spec["selector"] = json!({"matchLabels": {"app": app}});
         let budget = json!({"metadata": {"name": name}, "spec": spec});
-        stage.create(BUDGETS, budget).await?;
+        client.create(BUDGETS, budget).await?;
     }
     Ok(())
 }
 
-/// What does not depend on metrics, which one API server has and the other has not: no target, or
-/// one size that is right.
-async fn scalers(stage: &Stage) -> Result<()> {
+/// Autoscalers that do not depend on metrics, which only one of the API servers has: without a
+/// target, or with equal minimum and maximum.
+async fn scalers(client: &ScenarioClient) -> Result<()> {
     let deployments = format!("{APPS}/deployments");
     for (name, replicas) in [("none", 0), ("grown", 1), ("capped", 3)] {
         let one = deployment(name, replicas, rolling(1.into(), 0.into()));
-        stage.create(&deployments, one).await?;
+        client.create(&deployments, one).await?;
     }
     for (name, kind, target, least, most) in [
         ("none", "Deployment", "none", 1, 3),
@@ -137,18 +137,18 @@ async fn scalers(stage: &Stage) -> Result<()> {
                     "target": {"type": "Utilization", "averageUtilization": 50}}}],
             },
         });
-        stage.create(SCALERS, scaler).await?;
+        client.create(SCALERS, scaler).await?;
     }
     Ok(())
 }
 
-async fn volumes(stage: &Stage) -> Result<()> {
+async fn volumes(client: &ScenarioClient) -> Result<()> {
     for name in ["swap-scratch", "swap-cycle"] {
         let class = json!({
             "metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner",
             "volumeBindingMode": "WaitForFirstConsumer",
         });
-        stage
+        client
             .create("/apis/storage.k8s.io/v1/storageclasses", class)
             .await?;
     }
@@ -184,7 +184,7 @@ async fn volumes(stage: &Stage) -> Result<()> {
         reserved,
         block,
     ] {
-        stage.create("/api/v1/persistentvolumes", one).await?;
+        client.create("/api/v1/persistentvolumes", one).await?;
     }
     let mut named = claim("named", "swap-other");
     named["spec"]["volumeName"] = "swap-named".into();
@@ -200,11 +200,11 @@ async fn volumes(stage: &Stage) -> Result<()> {
         named,
         mismatch,
     ] {
-        stage.create(&claims, one).await?;
+        client.create(&claims, one).await?;
     }
-    // Only when the first has the volume is it certain who gets it.
-    bound(stage, "named").await?;
-    stage.create(&claims, second).await?;
+    // The second claim is created after the first is bound, so that the order is determined.
+    bound(client, "named").await?;
+    client.create(&claims, second).await?;
     for (name, class) in [
         ("scratch", "swap-scratch"),
         ("taken", "swap-scratch"),
@@ -219,12 +219,12 @@ async fn volumes(stage: &Stage) -> Result<()> {
         // Of a pod that runs once a node says that it has ended before it removes it.
         pod["spec"]["restartPolicy"] = "Never".into();
         pod["spec"]["containers"][0]["env"] = json!([{"name": "EXIT_CODES", "value": "never"}]);
-        stage.create(&format!("{CORE}/pods"), pod).await?;
+        client.create(&format!("{CORE}/pods"), pod).await?;
     }
     Ok(())
 }
 
-async fn quotas(stage: &Stage) -> Result<()> {
+async fn quotas(client: &ScenarioClient) -> Result<()> {
     for (name, spec) in [
         (
             "best-effort",
@@ -248,47 +248,47 @@ async fn quotas(stage: &Stage) -> Result<()> {
     ] {
         let quota = json!({"metadata": {"name": name}, "spec": spec});
         let collection = "/api/v1/namespaces/swap-quota/resourcequotas";
-        stage.create(collection, quota).await?;
+        client.create(collection, quota).await?;
     }
     Ok(())
 }
 
-/// A range that is used and so cannot go, and one that nobody uses.
-async fn ranges(stage: &Stage) -> Result<()> {
+/// A ServiceCIDR that is in use and so cannot be deleted, and one that is not in use.
+async fn ranges(client: &ScenarioClient) -> Result<()> {
     for (name, cidr) in [
         ("swap-used", "10.219.7.0/24"),
         ("swap-unused", "10.219.8.0/24"),
     ] {
         let range = json!({"metadata": {"name": name}, "spec": {"cidrs": [cidr]}});
-        stage.create(RANGES, range).await?;
+        client.create(RANGES, range).await?;
         let path = format!("{RANGES}/{name}");
-        stage
+        client
             .until_object(&path, &format!("range {name} is ready"), |one| {
                 condition(one, "Ready") == "True"
             })
             .await?;
     }
-    stage
+    client
         .until("a Service has an address of another range", || async {
             let service = json!({"metadata": {"name": "elsewhere"},
                 "spec": {"clusterIP": "10.219.7.10", "ports": [{"port": 80}]}});
             // The allocator may not know the range yet.
-            stage.create(&format!("{CORE}/services"), service).await?;
+            client.create(&format!("{CORE}/services"), service).await?;
             Ok(true)
         })
         .await?;
-    stage
+    client
         .delete(&format!("{RANGES}/swap-used"), "Background")
         .await?;
-    stage
+    client
         .delete(&format!("{RANGES}/swap-unused"), "Background")
         .await
 }
 
-/// Owners in another namespace, owners that never were, and one owner of two that goes.
-async fn owners(stage: &Stage) -> Result<()> {
+/// Owners in another namespace, owners that never existed, and one of two owners that is deleted.
+async fn owners(client: &ScenarioClient) -> Result<()> {
     let uid_of = async |path: String| -> Result<String> {
-        let object = stage.get(&path).await?.context("an owner")?;
+        let object = client.get(&path).await?.context("an owner")?;
         Ok(text(&object, "/metadata/uid").to_owned())
     };
     let many = "/api/v1/namespaces/swap-quota/replicationcontrollers/many".to_owned();
@@ -307,14 +307,14 @@ async fn owners(stage: &Stage) -> Result<()> {
         ("half-orphan", vec![web, never]),
     ] {
         let map = json!({"metadata": {"name": name, "ownerReferences": owners}});
-        stage.create(&format!("{CORE}/configmaps"), map).await?;
+        client.create(&format!("{CORE}/configmaps"), map).await?;
     }
     Ok(())
 }
 
-pub async fn change(stage: &Stage) -> Result<()> {
+pub async fn change(client: &ScenarioClient) -> Result<()> {
     for name in EVERYWHERE {
-        stage
+        client
             .until_object(
                 &format!("{APPS}/daemonsets/{name}"),
                 &format!("DaemonSet {name} is everywhere"),
@@ -324,27 +324,27 @@ pub async fn change(stage: &Stage) -> Result<()> {
     }
     for name in ["surge", "by-hand"] {
         let path = format!("{APPS}/daemonsets/{name}");
-        stage.patch(&path, version("v2")).await?;
+        client.patch(&path, version("v2")).await?;
     }
     let manual = format!("{APPS}/statefulsets/manual");
-    stage
+    client
         .until_object(&manual, "StatefulSet manual is available", |one| {
             number(one, "/status/availableReplicas") == 2
         })
         .await?;
-    stage.patch(&manual, version("v2")).await?;
+    client.patch(&manual, version("v2")).await?;
     let short = format!("{APPS}/deployments/short");
     for (round, version) in [version("v2"), version("v1"), version("v2")]
         .into_iter()
         .enumerate()
     {
         let mut patch = version;
-        // Each is new: none is a way back.
+        // Each revision is new: none is a rollback.
         patch["spec"]["template"]["metadata"] =
             json!({"annotations": {"round": round.to_string()}});
-        stage.patch(&short, patch).await?;
+        client.patch(&short, patch).await?;
         let what = format!("round {round} of Deployment short is through");
-        stage
+        client
             .until_object(&short, &what, |one| {
                 one["status"]["observedGeneration"] == one["metadata"]["generation"]
                     && number(one, "/status/updatedReplicas") == 1
@@ -353,13 +353,13 @@ pub async fn change(stage: &Stage) -> Result<()> {
             })
             .await?;
     }
-    bound(stage, "gone").await?;
-    stage
+    bound(client, "gone").await?;
+    client
         .delete(&format!("{CORE}/persistentvolumeclaims/gone"), "Background")
         .await
 }
 
-pub async fn finish(stage: &Stage) -> Result<()> {
+pub async fn finish(client: &ScenarioClient) -> Result<()> {
     for (name, kind) in [
         ("patient", "Failed"),
         ("give-up", "Failed"),
@@ -368,23 +368,23 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         ("queue", "Complete"),
     ] {
         let what = format!("Job {name} is {kind}");
-        stage
+        client
             .until_object(&format!("{BATCH}/jobs/{name}"), &what, |one| {
                 condition(one, kind) == "True"
             })
             .await?;
     }
     let surge = format!("{APPS}/daemonsets/surge");
-    stage
+    client
         .until_object(&surge, "a DaemonSet is updated by surge", |one| {
             number(one, "/status/updatedNumberScheduled") == 3
                 && number(one, "/status/numberAvailable") == 3
         })
         .await?;
     let pods = format!("{CORE}/pods?labelSelector=app=surge");
-    stage
+    client
         .until("no pod of it is left over", || async {
-            Ok(stage.list(&pods).await?.len() == 3)
+            Ok(client.list(&pods).await?.len() == 3)
         })
         .await?;
     for gone in [
@@ -392,12 +392,12 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         format!("{CORE}/configmaps/orphan"),
         format!("{RANGES}/swap-unused"),
     ] {
-        stage.until_gone(&gone).await?;
+        client.until_gone(&gone).await?;
     }
     for name in ["shared", "half-orphan"] {
         let path = format!("{CORE}/configmaps/{name}");
         let what = format!("{name} has lost an owner");
-        stage
+        client
             .until_object(&path, &what, |one| {
                 let owners = one["metadata"]["ownerReferences"].as_array();
                 owners.map_or(0, Vec::len) == 1
@@ -405,15 +405,15 @@ pub async fn finish(stage: &Stage) -> Result<()> {
             .await?;
     }
     let sets = format!("{APPS}/replicasets?labelSelector=app=short");
-    stage
+    client
         .until("of the history of a Deployment one set is left", || async {
-            Ok(stage.list(&sets).await?.len() == 2)
+            Ok(client.list(&sets).await?.len() == 2)
         })
         .await?;
     for (name, replicas) in [("grown", 2), ("capped", 2)] {
         let path = format!("{APPS}/deployments/{name}");
         let what = format!("Deployment {name} is scaled to its bound");
-        stage
+        client
             .until_object(&path, &what, |one| {
                 number(one, "/status/availableReplicas") == replicas
             })
@@ -425,17 +425,17 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         ("no-kind", "AbleToScale"),
     ] {
         let path = format!("{SCALERS}/{name}");
-        stage
+        client
             .until_object(&path, &format!("autoscaler {name} says why not"), |one| {
                 condition(one, kind) == "False"
             })
             .await?;
     }
     for name in ["reserved", "scratch-data"] {
-        bound(stage, name).await?;
+        bound(client, name).await?;
     }
     let volume = "/api/v1/persistentvolumes/swap-undeletable";
-    stage
+    client
         .until_object(volume, "a volume cannot be deleted", |one| {
             text(one, "/status/phase") == "Failed"
         })
@@ -443,7 +443,7 @@ pub async fn finish(stage: &Stage) -> Result<()> {
     for name in ["scratch", "cycle"] {
         let path = format!("{CORE}/pods/{name}");
         let what = format!("pod {name} has an ephemeral volume");
-        stage
+        client
             .until_object(&path, &what, |one: &Value| {
                 text(one, "/status/phase") == "Running"
             })
@@ -451,9 +451,9 @@ pub async fn finish(stage: &Stage) -> Result<()> {
     }
     // The pod waits for its claim, and the claim for its pod.
     let cycle = format!("{CORE}/pods/cycle");
-    stage.delete(&cycle, "Foreground").await?;
-    stage.until_gone(&cycle).await?;
-    stage
+    client.delete(&cycle, "Foreground").await?;
+    client.until_gone(&cycle).await?;
+    client
         .until_object(
             "/api/v1/persistentvolumes/swap-cycle",
             "the volume of an ephemeral claim is released",
@@ -462,9 +462,9 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         .await
 }
 
-async fn bound(stage: &Stage, claim: &str) -> Result<()> {
+async fn bound(client: &ScenarioClient, claim: &str) -> Result<()> {
     let path = format!("{CORE}/persistentvolumeclaims/{claim}");
-    stage
+    client
         .until_object(&path, &format!("claim {claim} is bound"), |one| {
             text(one, "/status/phase") == "Bound"
         })

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Real nodes have this image by the name of either version.
+/// Real nodes have this image under the names of both versions.
 pub fn image(version: &str) -> String {
     format!("registry.test/swap/work:{version}")
 }
@@ -45,11 +45,11 @@ pub fn deployment(name: &str, replicas: i64, strategy: Value) -> Value {
     })
 }
 
-/// A Job whose pods end with the code at the place of their index in `codes`; `never` does not end.
+/// A Job whose pods exit with the code at their index in `codes`; `never` does not exit.
 pub fn job(name: &str, codes: &str, spec: Value) -> Value {
     let mut template = template(name, "v1");
     template["spec"]["restartPolicy"] = "Never".into();
-    // Pods that have ended leave a tainted node, too: where they were must not be chance.
+    // Terminated pods are evicted from a tainted node too, so that their node must be determined.
     template["spec"]["affinity"] = elsewhere("node-2");
     let container = &mut template["spec"]["containers"][0];
     container["env"] = json!([{"name": "EXIT_CODES", "value": codes}]);
@@ -75,7 +75,7 @@ pub fn rolling(surge: Value, unavailable: Value) -> Value {
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
 }
 
-/// Affinity to all nodes but one.
+/// Affinity to all nodes except one.
 pub fn elsewhere(node: &str) -> Value {
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": [

@@ -5,11 +5,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::objects::template;
-use super::stage::Stage;
+use super::scenario_client::ScenarioClient;
 use super::workloads::{APPS, CORE};
 use super::{number, text};
 
-pub async fn begin(stage: &Stage) -> Result<()> {
+pub async fn begin(client: &ScenarioClient) -> Result<()> {
     for (name, mode) in [
         ("swap-waits", "WaitForFirstConsumer"),
         ("swap-now", "Immediate"),
@@ -18,7 +18,7 @@ pub async fn begin(stage: &Stage) -> Result<()> {
             "metadata": {"name": name},
             "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode,
         });
-        stage
+        client
             .create("/apis/storage.k8s.io/v1/storageclasses", class)
             .await?;
     }
@@ -39,7 +39,7 @@ pub async fn begin(stage: &Stage) -> Result<()> {
                     {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}},
             },
         });
-        stage.create("/api/v1/persistentvolumes", volume).await?;
+        client.create("/api/v1/persistentvolumes", volume).await?;
     }
     let claims = format!("{CORE}/persistentvolumeclaims");
     for (name, class) in [("now", "swap-now"), ("waits", "swap-waits")] {
@@ -50,7 +50,7 @@ pub async fn begin(stage: &Stage) -> Result<()> {
                 "resources": {"requests": {"storage": "1Gi"}},
             },
         });
-        stage.create(&claims, claim).await?;
+        client.create(&claims, claim).await?;
     }
     let mut template = template("disk", "v1");
     template["spec"]["containers"][0]["volumeMounts"] =
@@ -68,28 +68,30 @@ pub async fn begin(stage: &Stage) -> Result<()> {
             }],
         },
     });
-    stage.create(&format!("{APPS}/statefulsets"), set).await?;
+    client.create(&format!("{APPS}/statefulsets"), set).await?;
     let mut user = super::objects::template("user", "v1");
     user["metadata"]["name"] = "user".into();
     user["spec"]["volumes"] =
         json!([{"name": "now", "persistentVolumeClaim": {"claimName": "now"}}]);
-    stage.create(&format!("{CORE}/pods"), user).await
+    client.create(&format!("{CORE}/pods"), user).await
 }
 
-pub async fn change(stage: &Stage) -> Result<()> {
+pub async fn change(client: &ScenarioClient) -> Result<()> {
     let disk = format!("{APPS}/statefulsets/disk");
-    stage
+    client
         .until_object(&disk, "a StatefulSet has its volumes", |one| {
             number(one, "/status/readyReplicas") == 2
         })
         .await?;
-    stage.patch(&disk, json!({"spec": {"replicas": 1}})).await?;
-    stage
+    client
+        .patch(&disk, json!({"spec": {"replicas": 1}}))
+        .await?;
+    client
         .until_gone(&format!("{CORE}/persistentvolumeclaims/data-disk-1"))
         .await?;
-    stage
+    client
         .until("its volume is released", || async {
-            let volumes = stage.list("/api/v1/persistentvolumes").await?;
+            let volumes = client.list("/api/v1/persistentvolumes").await?;
             let released = volumes
                 .iter()
                 .filter(|volume| text(volume, "/status/phase") == "Released");
@@ -97,14 +99,14 @@ pub async fn change(stage: &Stage) -> Result<()> {
         })
         .await?;
     let user = format!("{CORE}/pods/user");
-    stage
+    client
         .until_object(&user, "a pod uses a claim", |pod| {
             text(pod, "/status/phase") == "Running"
         })
         .await?;
     let now = format!("{CORE}/persistentvolumeclaims/now");
-    stage.delete(&now, "Background").await?;
-    stage
+    client.delete(&now, "Background").await?;
+    client
         .until_object(&now, "a claim in use stays", |claim| {
             !text(claim, "/metadata/deletionTimestamp").is_empty()
         })

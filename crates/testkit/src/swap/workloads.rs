@@ -1,39 +1,40 @@
-//! Workloads of every kind: made, changed while they run, rolled back, scaled, deleted in all ways.
+//! Workloads of every kind: created, changed while they run, rolled back, scaled, and deleted with
+//! every propagation policy.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::objects::{deployment, elsewhere, job, rolling, template, version};
-use super::stage::Stage;
+use super::scenario_client::ScenarioClient;
 use super::{condition, number, text};
 
 pub const APPS: &str = "/apis/apps/v1/namespaces/swap";
 pub const BATCH: &str = "/apis/batch/v1/namespaces/swap";
 pub const CORE: &str = "/api/v1/namespaces/swap";
 
-/// Makes everything that is not about storage.
-pub async fn begin(stage: &Stage) -> Result<()> {
+/// Creates all objects that do not belong to storage.
+pub async fn begin(client: &ScenarioClient) -> Result<()> {
     for name in ["swap", "swap-quota", "swap-doomed"] {
         let namespace = json!({"metadata": {"name": name}});
-        stage.create("/api/v1/namespaces", namespace).await?;
-        // Pods need the account, and quota counts what controllers publish.
+        client.create("/api/v1/namespaces", namespace).await?;
+        // Pods need the ServiceAccount, and the quota counts objects that controllers create.
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = format!("/api/v1/namespaces/{name}/{path}");
-            stage
+            client
                 .until_object(&path, &format!("{name} has {path}"), |_| true)
                 .await?;
         }
     }
-    deployments(stage).await?;
-    services(stage).await?;
-    sets(stage).await?;
-    jobs(stage).await?;
-    doomed(stage).await?;
-    quota(stage).await?;
-    roles(stage).await
+    deployments(client).await?;
+    services(client).await?;
+    sets(client).await?;
+    jobs(client).await?;
+    doomed(client).await?;
+    quota(client).await?;
+    roles(client).await
 }
 
-async fn deployments(stage: &Stage) -> Result<()> {
+async fn deployments(client: &ScenarioClient) -> Result<()> {
     let collection = format!("{APPS}/deployments");
     let gentle = rolling(1.into(), 0.into());
     for one in [
@@ -43,18 +44,18 @@ async fn deployments(stage: &Stage) -> Result<()> {
         deployment("left", 2, gentle.clone()),
         deployment("shares", 6, rolling(2.into(), 2.into())),
     ] {
-        stage.create(&collection, one).await?;
+        client.create(&collection, one).await?;
     }
     let mut idle = deployment("idle", 2, gentle.clone());
     idle["spec"]["paused"] = true.into();
-    stage.create(&collection, idle).await?;
+    client.create(&collection, idle).await?;
     let mut stuck = deployment("stuck", 1, gentle);
     stuck["spec"]["progressDeadlineSeconds"] = 5.into();
     stuck["spec"]["template"]["spec"]["nodeSelector"] = json!({"swap": "nowhere"});
-    stage.create(&collection, stuck).await
+    client.create(&collection, stuck).await
 }
 
-async fn services(stage: &Stage) -> Result<()> {
+async fn services(client: &ScenarioClient) -> Result<()> {
     let collection = format!("{CORE}/services");
     for (name, spec) in [
         (
@@ -68,13 +69,13 @@ async fn services(stage: &Stage) -> Result<()> {
         ("outside", json!({"ports": [{"port": 80}]})),
     ] {
         let service = json!({"metadata": {"name": name}, "spec": spec});
-        stage.create(&collection, service).await?;
+        client.create(&collection, service).await?;
     }
     let endpoints = json!({
         "metadata": {"name": "outside"},
         "subsets": [{"addresses": [{"ip": "192.0.2.7"}, {"ip": "192.0.2.8"}], "ports": [{"port": 80}]}],
     });
-    stage
+    client
         .create(&format!("{CORE}/endpoints"), endpoints)
         .await?;
     for (name, spec) in [
@@ -89,12 +90,12 @@ async fn services(stage: &Stage) -> Result<()> {
     ] {
         let budget = json!({"metadata": {"name": name}, "spec": spec});
         let collection = "/apis/policy/v1/namespaces/swap/poddisruptionbudgets";
-        stage.create(collection, budget).await?;
+        client.create(collection, budget).await?;
     }
     Ok(())
 }
 
-async fn sets(stage: &Stage) -> Result<()> {
+async fn sets(client: &ScenarioClient) -> Result<()> {
     let set = json!({
         "metadata": {"name": "db"},
         "spec": {
@@ -102,7 +103,7 @@ async fn sets(stage: &Stage) -> Result<()> {
             "template": template("db", "v1"),
         },
     });
-    stage.create(&format!("{APPS}/statefulsets"), set).await?;
+    client.create(&format!("{APPS}/statefulsets"), set).await?;
     let parallel = json!({
         "metadata": {"name": "late"},
         "spec": {
@@ -111,7 +112,7 @@ async fn sets(stage: &Stage) -> Result<()> {
             "template": template("late", "v1"),
         },
     });
-    stage
+    client
         .create(&format!("{APPS}/statefulsets"), parallel)
         .await?;
     for (name, selector) in [("agent", json!({})), ("few", json!({"swap": "few"}))] {
@@ -121,13 +122,13 @@ async fn sets(stage: &Stage) -> Result<()> {
             "metadata": {"name": name},
             "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
         });
-        stage.create(&format!("{APPS}/daemonsets"), set).await?;
+        client.create(&format!("{APPS}/daemonsets"), set).await?;
     }
     let label = json!({"metadata": {"labels": {"swap": "few"}}});
-    stage.patch("/api/v1/nodes/node-1", label).await
+    client.patch("/api/v1/nodes/node-1", label).await
 }
 
-async fn jobs(stage: &Stage) -> Result<()> {
+async fn jobs(client: &ScenarioClient) -> Result<()> {
     let collection = format!("{BATCH}/jobs");
     for one in [
         job(
@@ -162,7 +163,7 @@ async fn jobs(stage: &Stage) -> Result<()> {
         job("brief", "0", json!({"ttlSecondsAfterFinished": 1})),
         job("foreign", "0", json!({"managedBy": "example.com/other"})),
     ] {
-        stage.create(&collection, one).await?;
+        client.create(&collection, one).await?;
     }
     let mut hourly = job("", "0", json!({}));
     let template = hourly["spec"].take();
@@ -173,90 +174,90 @@ async fn jobs(stage: &Stage) -> Result<()> {
             "jobTemplate": {"spec": template},
         },
     });
-    stage.create(&format!("{BATCH}/cronjobs"), cron).await
+    client.create(&format!("{BATCH}/cronjobs"), cron).await
 }
 
-/// A namespace with a bit of everything, which will be deleted.
-async fn doomed(stage: &Stage) -> Result<()> {
+/// A namespace with objects of many kinds, which will be deleted.
+async fn doomed(client: &ScenarioClient) -> Result<()> {
     let one = deployment("web", 1, json!({"type": "RollingUpdate"}));
     let collection = "/apis/apps/v1/namespaces/swap-doomed/deployments";
-    stage.create(collection, one).await?;
+    client.create(collection, one).await?;
     let map = json!({"metadata": {"name": "kept", "finalizers": ["swap.test/kept"]}});
-    stage
+    client
         .create("/api/v1/namespaces/swap-doomed/configmaps", map)
         .await
 }
 
-async fn quota(stage: &Stage) -> Result<()> {
+async fn quota(client: &ScenarioClient) -> Result<()> {
     let core = "/api/v1/namespaces/swap-quota";
     let quota = json!({
         "metadata": {"name": "small"},
         "spec": {"hard": {"pods": "2", "requests.cpu": "1", "count/configmaps": "5"}},
     });
-    stage
+    client
         .create(&format!("{core}/resourcequotas"), quota)
         .await?;
-    // Without a status the quota does not hold yet.
-    stage
+    // The quota is not enforced before it has a status.
+    client
         .until_object(
             &format!("{core}/resourcequotas/small"),
             "the quota is counted",
             |quota| text(quota, "/status/hard/pods") == "2",
         )
         .await?;
-    // A pod that had to leave would be replaced when the controller asks again, which may be long
-    // after the quota has room: these stay where they are.
+    // An evicted pod would be replaced when the controller retries, which may be long after the quota
+    // has room, so that these pods are kept away from the node that is tainted later.
     let mut template = template("many", "v1");
     template["spec"]["affinity"] = elsewhere("node-2");
     let controller = json!({
         "metadata": {"name": "many"},
         "spec": {"replicas": 4, "selector": {"app": "many"}, "template": template},
     });
-    stage
+    client
         .create(&format!("{core}/replicationcontrollers"), controller)
         .await
 }
 
-async fn roles(stage: &Stage) -> Result<()> {
+async fn roles(client: &ScenarioClient) -> Result<()> {
     let collection = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     for name in ["swap-one", "swap-two"] {
         let role = json!({
             "metadata": {"name": name, "labels": {"swap.test/part": "yes"}},
             "rules": [{"apiGroups": [""], "resources": [name], "verbs": ["get"]}],
         });
-        stage.create(collection, role).await?;
+        client.create(collection, role).await?;
     }
     let whole = json!({
         "metadata": {"name": "swap-whole"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"swap.test/part": "yes"}}]},
         "rules": [],
     });
-    stage.create(collection, whole).await
+    client.create(collection, whole).await
 }
 
-/// Changes what was made, each change when the one before has come true.
-pub async fn change(stage: &Stage) -> Result<()> {
+/// Changes the objects, each change after the previous one has been reconciled.
+pub async fn change(client: &ScenarioClient) -> Result<()> {
     let names = ["web", "again", "old", "left", "shares"];
     for name in names {
-        complete(stage, name, "v1").await?;
+        complete(client, name, "v1").await?;
     }
     let web = format!("{APPS}/deployments/web");
-    stage.patch(&web, version("v2")).await?;
+    client.patch(&web, version("v2")).await?;
     let again = format!("{APPS}/deployments/again");
-    stage.patch(&again, version("v2")).await?;
+    client.patch(&again, version("v2")).await?;
     let mut nowhere = version("v2");
     nowhere["spec"]["template"]["spec"]["nodeSelector"] = json!({"swap": "nowhere"});
     let shares = format!("{APPS}/deployments/shares");
-    stage.patch(&shares, nowhere).await?;
-    complete(stage, "web", "v2").await?;
-    complete(stage, "again", "v2").await?;
+    client.patch(&shares, nowhere).await?;
+    complete(client, "web", "v2").await?;
+    complete(client, "again", "v2").await?;
     // Back to the first revision, as `kubectl rollout undo` does it.
-    stage.patch(&web, version("v1")).await?;
-    complete(stage, "web", "v1").await?;
+    client.patch(&web, version("v1")).await?;
+    complete(client, "web", "v1").await?;
     let four = json!({"spec": {"replicas": 4}});
-    stage.patch(&web, four).await?;
-    complete(stage, "web", "v1, scaled").await?;
-    stage
+    client.patch(&web, four).await?;
+    complete(client, "web", "v1, scaled").await?;
+    client
         .until_object(&shares, "a rollout is stalled half way", |one| {
             number(one, "/status/replicas") == 8
                 && number(one, "/status/availableReplicas") == 4
@@ -264,43 +265,43 @@ pub async fn change(stage: &Stage) -> Result<()> {
         })
         .await?;
     let twelve = json!({"spec": {"replicas": 12}});
-    stage.patch(&shares, twelve).await?;
+    client.patch(&shares, twelve).await?;
 
     let db = format!("{APPS}/statefulsets/db");
-    ready(stage, "db", 3).await?;
-    ready(stage, "late", 2).await?;
+    ready(client, "db", 3).await?;
+    ready(client, "late", 2).await?;
     let mut partial = version("v2");
     partial["spec"]["updateStrategy"] =
         json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}});
-    stage.patch(&db, partial).await?;
+    client.patch(&db, partial).await?;
     let agent = format!("{APPS}/daemonsets/agent");
-    stage
+    client
         .until_object(&agent, "the DaemonSet runs on 3 nodes", |one| {
             number(one, "/status/numberAvailable") == 3
         })
         .await?;
-    stage.patch(&agent, version("v2")).await?;
+    client.patch(&agent, version("v2")).await?;
     let held = format!("{BATCH}/jobs/held");
-    stage
+    client
         .until_object(&held, "a Job is suspended", |one| {
             condition(one, "Suspended") == "True"
         })
         .await?;
-    stage
+    client
         .patch(&held, json!({"spec": {"suspend": false}}))
         .await?;
 
-    stage
+    client
         .delete(&format!("{APPS}/deployments/old"), "Foreground")
         .await?;
-    stage
+    client
         .delete(&format!("{APPS}/deployments/left"), "Orphan")
         .await?;
-    stage
+    client
         .delete("/api/v1/namespaces/swap-doomed", "Background")
         .await?;
     let kept = "/api/v1/namespaces/swap-doomed/configmaps/kept";
-    stage
+    client
         .until_object(
             "/api/v1/namespaces/swap-doomed",
             "a namespace tells what it waits for",
@@ -310,26 +311,29 @@ pub async fn change(stage: &Stage) -> Result<()> {
             },
         )
         .await?;
-    stage
+    client
         .patch(kept, json!({"metadata": {"finalizers": null}}))
         .await
 }
 
-/// Waits until everything has come to its end.
-pub async fn finish(stage: &Stage) -> Result<()> {
+/// Waits until everything has settled.
+pub async fn finish(client: &ScenarioClient) -> Result<()> {
     for gone in [
         format!("{APPS}/deployments/old"),
         format!("{APPS}/deployments/left"),
         "/api/v1/namespaces/swap-doomed".to_owned(),
         format!("{BATCH}/jobs/brief"),
     ] {
-        stage.until_gone(&gone).await?;
+        client.until_gone(&gone).await?;
     }
     let replica_sets = format!("{APPS}/replicasets?labelSelector=app=old");
-    stage
+    client
         .until("nothing of a deleted Deployment is left", || async {
             let pods = format!("{CORE}/pods?labelSelector=app=old");
-            Ok(stage.list(&replica_sets).await?.is_empty() && stage.list(&pods).await?.is_empty())
+            Ok(
+                client.list(&replica_sets).await?.is_empty()
+                    && client.list(&pods).await?.is_empty(),
+            )
         })
         .await?;
     for (name, kind) in [
@@ -341,20 +345,20 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         ("held", "Complete"),
     ] {
         let what = format!("Job {name} is {kind}");
-        stage
+        client
             .until_object(&format!("{BATCH}/jobs/{name}"), &what, |one| {
                 condition(one, kind) == "True"
             })
             .await?;
     }
     let stuck = format!("{APPS}/deployments/stuck");
-    stage
+    client
         .until_object(&stuck, "a Deployment exceeds its deadline", |one| {
             condition(one, "Progressing") == "False"
         })
         .await?;
     let db = format!("{APPS}/statefulsets/db");
-    stage
+    client
         .until_object(
             &db,
             "a StatefulSet is updated down to its partition",
@@ -365,48 +369,48 @@ pub async fn finish(stage: &Stage) -> Result<()> {
         )
         .await?;
     let agent = format!("{APPS}/daemonsets/agent");
-    stage
+    client
         .until_object(&agent, "a DaemonSet is updated", |one| {
             number(one, "/status/updatedNumberScheduled") == 3
                 && number(one, "/status/numberAvailable") == 3
         })
         .await?;
     let many = "/api/v1/namespaces/swap-quota/replicationcontrollers/many";
-    stage
+    client
         .until_object(many, "a quota holds a controller back", |one| {
             condition(one, "ReplicaFailure") == "True" && number(one, "/status/readyReplicas") == 2
         })
         .await?;
     let whole = "/apis/rbac.authorization.k8s.io/v1/clusterroles/swap-whole";
-    stage
+    client
         .until_object(whole, "a ClusterRole is aggregated", |one| {
             one["rules"]
                 .as_array()
                 .is_some_and(|rules| rules.len() == 2)
         })
         .await?;
-    cron(stage).await
+    cron(client).await
 }
 
-/// One run of the CronJob, and no second that would depend on how fast the scenario was.
-async fn cron(stage: &Stage) -> Result<()> {
+/// One run of the CronJob. A second one would depend on the speed of the scenario.
+async fn cron(client: &ScenarioClient) -> Result<()> {
     let tick = format!("{BATCH}/cronjobs/tick");
-    stage
+    client
         .until_object(&tick, "a CronJob ran", |one| {
             !text(one, "/status/lastSuccessfulTime").is_empty()
         })
         .await?;
-    stage
+    client
         .patch(&tick, json!({"spec": {"suspend": true}}))
         .await?;
-    stage
+    client
         .until_object(&tick, "the CronJob rests", |one| {
             one["status"]["active"].is_null()
         })
         .await?;
-    stage
+    client
         .until("one Job of the CronJob is kept", || async {
-            let jobs = stage.list(&format!("{BATCH}/jobs")).await?;
+            let jobs = client.list(&format!("{BATCH}/jobs")).await?;
             let own = jobs
                 .iter()
                 .filter(|one| text(one, "/metadata/ownerReferences/0/kind") == "CronJob");
@@ -415,8 +419,8 @@ async fn cron(stage: &Stage) -> Result<()> {
         .await
 }
 
-/// Waits until a rollout is through.
-async fn complete(stage: &Stage, name: &str, now: &str) -> Result<()> {
+/// Waits until a rollout is complete.
+async fn complete(client: &ScenarioClient, name: &str, now: &str) -> Result<()> {
     let is_complete = |one: &Value| {
         let replicas = number(one, "/spec/replicas");
         let counts = [
@@ -428,24 +432,24 @@ async fn complete(stage: &Stage, name: &str, now: &str) -> Result<()> {
             && counts.iter().all(|count| number(one, count) == replicas)
     };
     let what = format!("Deployment {name} is complete ({now})");
-    stage
+    client
         .until_object(&format!("{APPS}/deployments/{name}"), &what, is_complete)
         .await
 }
 
-async fn ready(stage: &Stage, name: &str, count: i64) -> Result<()> {
+async fn ready(client: &ScenarioClient, name: &str, count: i64) -> Result<()> {
     let what = format!("StatefulSet {name} has {count} ready pods");
-    stage
+    client
         .until_object(&format!("{APPS}/statefulsets/{name}"), &what, |one| {
             number(one, "/status/readyReplicas") == count
         })
         .await
 }
 
-/// The name of some pod of that app.
-pub async fn pod_of(stage: &Stage, app: &str) -> Result<String> {
+/// The name of one pod of that app.
+pub async fn pod_of(client: &ScenarioClient, app: &str) -> Result<String> {
     let path = format!("{CORE}/pods?labelSelector=app={app}");
-    let pods = stage.list(&path).await?;
+    let pods = client.list(&path).await?;
     let pod = pods.first().context("no such pod")?;
     let name = text(pod, "/metadata/name");
     ensure!(!name.is_empty(), "a pod without a name");

@@ -26,7 +26,7 @@ const WORDS: [&str; 8] = [
 
 /// A random object of some served kind, and that kind.
 pub fn some_object(random: &mut Random) -> (&'static Resource, Value) {
-    let resource = random.pick(catalogue::resources());
+    let resource = random.pick(catalogue::built_in().resources());
     (resource, object_of(resource, random))
 }
 
@@ -37,7 +37,7 @@ pub fn object_of(resource: &'static Resource, random: &mut Random) -> Value {
         .expect("in the table");
     let mut object = document(definition, random);
     object.set(&["apiVersion"], resource.api_version());
-    object.set(&["kind"], resource.kind);
+    object.set(&["kind"], &*resource.kind);
     object
 }
 

@@ -48,7 +48,7 @@ fn path(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn http_paths() {
+fn random_http_paths_do_not_panic() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -56,7 +56,7 @@ fn every_kind_survives_encoding_and_decoding() {
 }
 
 #[test]
-fn protobuf_bodies() {
+fn random_protobuf_bodies_do_not_panic() {
     let make = |random: &mut Random| {
         let (bytes, _) = encoded(random);
         match random.below(10) {

@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_millis(100);
 const SLACK: u64 = 40;
 
 #[test]
-fn nodes_pods_and_replica_sets() {
+fn node_pod_and_replica_set_controllers_visit_only_affected_objects() {
     check(
         &["nodes", "leases", "pods", "replicasets"],
         &[
@@ -63,7 +63,7 @@ fn nodes_pods_and_replica_sets() {
 }
 
 #[test]
-fn deployments() {
+fn the_deployment_controller_visits_only_affected_objects() {
     check_among(
         FEWER,
         &["deployments", "replicasets"],
@@ -78,7 +78,7 @@ fn deployments() {
 }
 
 #[test]
-fn stateful_sets_and_replication_controllers() {
+fn stateful_set_and_replication_controllers_visit_only_affected_objects() {
     check_among(
         FEWER,
         &[
@@ -92,27 +92,27 @@ fn stateful_sets_and_replication_controllers() {
 }
 
 #[test]
-fn daemon_sets() {
+fn the_daemon_set_controller_visits_only_affected_objects() {
     check_among(FEWER, &["daemonsets", "nodes", "pods", "replicasets"], &[]);
 }
 
 #[test]
-fn jobs_and_cron_jobs() {
+fn job_and_cron_job_controllers_visit_only_affected_objects() {
     check_among(FEWER, &["jobs", "cronjobs", "pods", "replicasets"], &[]);
 }
 
 #[test]
-fn disruption_budgets() {
+fn the_disruption_controller_visits_only_affected_objects() {
     check_among(FEWER, &["poddisruptionbudgets", "pods", "replicasets"], &[]);
 }
 
 #[test]
-fn autoscalers() {
+fn the_pod_autoscaler_visits_only_affected_objects() {
     check_among(FEWER, &["horizontalpodautoscalers", "pods"], &[]);
 }
 
 #[test]
-fn services_and_their_endpoints() {
+fn endpoint_controllers_visit_only_affected_objects() {
     check_among(
         FEWER,
         &["services", "pods", "nodes"],
@@ -137,7 +137,7 @@ fn services_and_their_endpoints() {
 }
 
 #[test]
-fn volumes_claims_and_their_pods() {
+fn volume_controllers_visit_only_affected_objects() {
     check(
         &[
             "persistentvolumes",
@@ -170,7 +170,7 @@ fn volumes_claims_and_their_pods() {
 }
 
 #[test]
-fn accounts_roles_and_quotas() {
+fn account_role_and_quota_controllers_visit_only_affected_objects() {
     check_among(
         FEWER,
         &[

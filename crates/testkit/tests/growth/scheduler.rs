@@ -103,7 +103,7 @@ async fn place(api: &FakeApi, pod: Value) -> u64 {
 }
 
 #[test]
-fn the_scheduler() {
+fn the_scheduler_visits_only_affected_objects() {
     let counts: Vec<(usize, Counts)> = SIZES.iter().map(|size| (*size, measure(*size))).collect();
     let of = |read: fn(&Counts) -> u64| -> Vec<(usize, u64)> {
         counts

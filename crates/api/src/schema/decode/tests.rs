@@ -1,12 +1,12 @@
 //! The answers below are those of Kubernetes v1.36.4 to the same bodies.
 
 use super::*;
-use crate::catalogue::find;
+use crate::catalogue::built_in;
 
 fn decoded(plural: &str, body: &str) -> Result<(Value, Vec<String>), String> {
     let resource = match plural {
-        "deployments" => find("apps", "v1", plural),
-        _ => find("", "v1", plural),
+        "deployments" => built_in().find("apps", "v1", plural),
+        _ => built_in().find("", "v1", plural),
     };
     decode_json(resource.unwrap(), body.as_bytes())
         .map(|(value, problems)| {
@@ -184,7 +184,7 @@ fn unknown_and_repeated_fields_are_returned_in_order() {
         problems,
         [r#"unknown field "foo""#, r#"duplicate field "data""#]
     );
-    let target = Target::of(find("", "v1", "configmaps").unwrap());
+    let target = Target::of(built_in().find("", "v1", "configmaps").unwrap());
     let problems = [FieldProblem {
         path: "foo".to_string(),
         duplicate: false,
@@ -245,7 +245,7 @@ fn values_become_canonical() {
 
 #[test]
 fn documents_are_decoded_like_bytes() {
-    let pods = find("", "v1", "pods").unwrap();
+    let pods = built_in().find("", "v1", "pods").unwrap();
     let mut body = crate::document!({"kind": "Pod", "spec": {"foo": 1, "containers": []}});
     let problems = decode(pods, &mut body).unwrap();
     assert_eq!(
@@ -291,7 +291,7 @@ fn descending(count: usize) -> String {
 
 #[test]
 fn maps_with_many_keys_cost_n_log_n() {
-    let maps = find("", "v1", "configmaps").unwrap();
+    let maps = built_in().find("", "v1", "configmaps").unwrap();
     crate::steps::assert_n_log_n(|count| {
         let body = descending(count);
         crate::steps::of(|| {

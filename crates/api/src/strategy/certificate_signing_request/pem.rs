@@ -1,4 +1,4 @@
-//! Certificates and requests for them, as they stand in fields: base64 of PEM.
+//! Certificates and certificate requests in fields: base64 of PEM.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

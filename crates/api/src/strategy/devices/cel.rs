@@ -1,5 +1,5 @@
-//! A look at a CEL expression from outside: that there is one, that its brackets match and its
-//! texts end. It does not parse, type or evaluate; whoever allocates devices does.
+//! A superficial check of a CEL expression: it is not empty, its brackets match and its strings end.
+//! The expression is not parsed, typed or evaluated here; the allocator of devices does that.
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions() {
+    fn malformed_cel_expressions_are_rejected() {
         for good in [
             r#"device.driver == "gpu.example.com""#,
             r#"device.attributes["a"].b in ["(", ")"] && !(1 > 2)"#,

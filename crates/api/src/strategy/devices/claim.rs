@@ -1,9 +1,10 @@
-//! ResourceClaims, as they are asked for.
+//! ResourceClaims and the validation of their specs.
 
 use super::claim_status;
+use super::requests::request_names;
 use super::{
     MOST_CONFIGURATIONS, MOST_REQUESTS, configuration, each, each_of_set, fully_qualified_name,
-    itself, label, name_of, selectors, toleration,
+    label, name_of, selectors, toleration,
 };
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -19,6 +20,10 @@ pub struct ResourceClaim;
 
 impl Strategy for ResourceClaim {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 
@@ -98,7 +103,7 @@ pub fn immutable_spec(new: &Value, old: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Defaults of a claim's spec, also inside of a template.
+/// Defaults of a claim's spec, also inside a template.
 pub fn default_spec(spec: &mut Value) {
     fn one(request: &mut Value) {
         request.set_default(&["allocationMode"], "ExactCount");
@@ -135,51 +140,6 @@ pub fn spec(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         request_names(one, requests, at, errors);
         configuration(one, at, errors);
     });
-}
-
-/// Checks `requests` of something that is about some requests.
-pub fn request_names(
-    object: &Value,
-    requests: &[Value],
-    path: &Path,
-    errors: &mut Vec<FieldError>,
-) {
-    let list = object.list_at(&["requests"]);
-    let at = path.child("requests");
-    each_of_set(
-        list,
-        MOST_REQUESTS,
-        itself,
-        &at,
-        errors,
-        |one, at, errors| {
-            request_name(one.as_str().unwrap_or_default(), requests, at, errors);
-        },
-    );
-}
-
-fn named<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
-    list.iter().find(|one| one.str_at(&["name"]) == name)
-}
-
-/// Checks the name of a request, or of one of its alternatives after a slash.
-pub fn request_name(name: &str, requests: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    let parts: Vec<&str> = name.split('/').collect();
-    if parts.len() > 2 {
-        errors.push(FieldError::invalid(path, name, detail));
-        return;
-    }
-    for part in &parts {
-        errors.extend(label(part, path));
-    }
-    let found = named(requests, parts[0]).is_some_and(|request| match parts.get(1) {
-        None => true,
-        Some(alternative) => named(request.list_at(&["firstAvailable"]), alternative).is_some(),
-    });
-    if !found {
-        errors.push(FieldError::invalid(path, name, detail));
-    }
 }
 
 fn request(request: &Value, path: &Path, errors: &mut Vec<FieldError>) {

@@ -1,6 +1,7 @@
-//! ResourceClaims, as they are answered: what was allocated, for whom, and how it fares.
+//! Validation of the status of ResourceClaims: the allocation, its consumers, and the state of the
+//! devices.
 
-use super::claim::{request_name, request_names};
+use super::requests::{request_name, request_names};
 use super::{
     MOST_CONFIGURATIONS, binding_conditions, configuration, each, each_of_set, itself, label,
     pool_name, raw,
@@ -18,7 +19,7 @@ const MOST_CONDITIONS: usize = 8;
 const LONGEST_DATA: usize = 10 * 1024;
 const MOST_ADDRESSES: usize = 16;
 
-/// Checks a new status against the one before.
+/// Checks an update of the status.
 pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     let path = Path::new("status");
     let mut errors = Vec::new();
@@ -80,7 +81,7 @@ pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Takes the reports of devices away that the claim no longer has.
+/// Removes the status of devices that are no longer allocated to the claim.
 pub fn forget_deallocated(new: &mut Value, old: &Value) {
     let at = ["status", "allocation", "devices", "results"];
     let id = |device: &Value| device_id(device).to_string();
@@ -98,7 +99,7 @@ pub fn forget_deallocated(new: &mut Value, old: &Value) {
     }
 }
 
-/// A device with its share, as Go writes the pair.
+/// A device and its share in the format of Go.
 fn device_id(device: &Value) -> Value {
     let text = |name: &str| device.str_at(&[name]).to_string();
     let mut id = format!("{}/{}/{}", text("driver"), text("pool"), text("device"));

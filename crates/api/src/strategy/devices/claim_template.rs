@@ -14,6 +14,10 @@ impl Strategy for ResourceClaimTemplate {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(spec) = object.at_mut(&["spec", "spec"]) {
             claim::default_spec(spec);

@@ -14,6 +14,10 @@ impl Strategy for DeviceClass {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn name_rule(&self) -> NameRule {
         NameRule::LongName
     }

@@ -1,6 +1,6 @@
 //! One device in a ResourceSlice.
 
-use super::slice::counters;
+use super::counters;
 use super::{EFFECTS, binding_conditions, each, each_of_set, label, qualified_name};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -17,7 +17,7 @@ const LONGEST_VALUE: usize = 64;
 const LONGEST_KEY: usize = 63 + 1 + 32;
 const MOST_OPTIONS: usize = 10;
 
-/// Takes away what belongs to features that are still off in this version.
+/// Removes fields of features that are disabled in this version.
 pub fn drop_disabled(slice: &mut Value) {
     for device in slice.list_at_mut(&["spec", "devices"]) {
         device.remove(&["nodeAllocatableResourceMappings"]);
@@ -79,7 +79,7 @@ pub fn validate(
         &at,
         errors,
         |one, at, errors| {
-            counters(one, "counterSet", at, errors);
+            counters::validate(one, "counterSet", at, errors);
         },
     );
     nodes(device, per_device, path, errors);
@@ -348,7 +348,7 @@ fn taint(taint: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Long keys are cut in the middle.
+/// A key in an error message. Long keys are shortened in the middle.
 fn shortened(key: &str) -> String {
     if key.len() <= LONGEST_KEY || !key.is_ascii() {
         return key.to_string();

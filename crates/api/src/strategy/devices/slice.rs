@@ -1,7 +1,7 @@
-//! ResourceSlices: the devices of a driver, or of a part of them.
+//! ResourceSlices: the devices of a driver, or a part of them.
 
-use super::device;
-use super::{each_of_set, label, name_of, pool_name};
+use super::{counters, device};
+use super::{each_of_set, name_of, pool_name};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
@@ -12,13 +12,20 @@ use crate::table::duration::object_age;
 const MOST_DEVICES: usize = 128;
 const MOST_ADVANCED_DEVICES: usize = 64;
 const MOST_COUNTER_SETS: usize = 8;
-const MOST_COUNTERS: usize = 32;
 
 pub struct ResourceSlice;
 
 impl Strategy for ResourceSlice {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
+    fn unsupported_field(&self, field: &str, api_version: &str) -> String {
+        format!("field label not supported for {api_version}, Kind=ResourceSlice: {field}")
     }
 
     fn has_generation(&self) -> bool {
@@ -140,7 +147,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         &path.child("sharedCounters"),
         &mut errors,
         |one, at, errors| {
-            counters(one, "name", at, errors);
+            counters::validate(one, "name", at, errors);
         },
     );
     errors
@@ -162,7 +169,7 @@ fn pool(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Exactly one way to say from where the devices can be reached.
+/// Checks that exactly one field says from which nodes the devices can be reached.
 fn nodes(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let mut set = Vec::new();
     if let Some(name) = spec.get("nodeName").and_then(Value::as_str) {
@@ -208,28 +215,6 @@ fn nodes(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             let shown = format!("{{{}}}", set.join(", "));
             let detail = format!("{words}, but multiple fields are set");
             errors.push(FieldError::invalid(path, shown, detail));
-        }
-    }
-}
-
-/// Checks a set of counters and its name.
-pub fn counters(set: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
-    let text = set.str_at(&[name]);
-    match text {
-        "" => errors.push(FieldError::required(&path.child(name), "")),
-        _ => errors.extend(label(text, &path.child(name))),
-    }
-    let at = path.child("counters");
-    let count = set.fields_at(&["counters"]).count();
-    match count {
-        0 => errors.push(FieldError::required(&at, "")),
-        _ if count > MOST_COUNTERS => {
-            errors.push(FieldError::too_many(&at, count, MOST_COUNTERS));
-        }
-        _ => {
-            for (name, _) in set.fields_at(&["counters"]) {
-                errors.extend(label(name, &at));
-            }
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::document::Value;
 
 const SHOWN: usize = 2;
 
-/// `cpu: 12%/80%, 3/5`, with a word about those that are not shown.
+/// `cpu: 12%/80%, 3/5`, with the number of metrics that are not shown.
 pub fn targets(object: &Value) -> String {
     let metrics = object.list_at(&["spec", "metrics"]);
     if metrics.is_empty() {

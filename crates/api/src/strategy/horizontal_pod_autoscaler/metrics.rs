@@ -1,10 +1,11 @@
-//! Validation of the metrics that an autoscaler goes by.
+//! Validation of an autoscaler's metrics.
 
 use super::{ApiVersion, reference};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
+use crate::strategy::checks::quantity_text;
 use crate::strategy::pod::resources;
 
 const TYPES: [&str; 5] = [
@@ -30,7 +31,7 @@ pub fn canonical(metric: &mut Value) {
         for name in ["value", "averageValue"] {
             let at = [source, "target", name];
             if let Some(value) = metric.at_mut(&at)
-                && let Ok(quantity) = Quantity::parse(&resources::text(value))
+                && let Ok(quantity) = Quantity::parse(&quantity_text(value))
             {
                 *value = quantity.to_string().into();
             }

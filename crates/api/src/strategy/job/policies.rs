@@ -6,6 +6,7 @@ use crate::field::{FieldError, Path, quote};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::Seen;
+use crate::strategy::checks;
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -99,18 +100,30 @@ pub fn shown(name: &str, policy: &Value) -> Value {
     }
 }
 
-/// How many indexes a list such as `1,3-5` names, or what is wrong with it.
-pub fn indexes(text: &str, completions: i64) -> Result<i64, String> {
+/// A malformed list of indexes, in upstream's words.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IndexesError {
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    NotIncreasing { previous: i64, current: i64 },
+    #[error("the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'", quote(.0))]
+    TooManyParts(String),
+    #[error("cannot convert string to integer for index: {}", quote(.0))]
+    NotANumber(String),
+    #[error("too large index: {}", quote(.0))]
+    TooLarge(String),
+}
+
+/// The number of indexes in a list such as `1,3-5`.
+pub fn indexes(text: &str, completions: i64) -> Result<i64, IndexesError> {
     if text.is_empty() {
         return Ok(0);
     }
     let (mut last, mut total) = (None, 0);
     for interval in text.split(',') {
         let (first, end) = interval_of(interval, completions)?;
-        if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(format!(
-                "non-increasing order, previous: {last}, current: {first}"
-            ));
+        if let Some(previous) = last.filter(|last| *last >= first) {
+            let current = first;
+            return Err(IndexesError::NotIncreasing { previous, current });
         }
         total += end - first + 1;
         last = Some(end);
@@ -128,7 +141,7 @@ pub fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
         intervals
     };
     let (completed, failed) = (intervals(completed), intervals(failed));
-    // What ends first cannot overlap anything later.
+    // The interval that ends first cannot overlap later ones of the other list.
     let (mut left, mut right) = (completed.iter().peekable(), failed.iter().peekable());
     while let (Some((first, last)), Some((start, end))) = (left.peek(), right.peek()) {
         if first <= end && start <= last {
@@ -142,23 +155,17 @@ pub fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     None
 }
 
-fn interval_of(text: &str, completions: i64) -> Result<(i64, i64), String> {
+fn interval_of(text: &str, completions: i64) -> Result<(i64, i64), IndexesError> {
     let parts: Vec<&str> = text.split('-').collect();
     if parts.len() > 2 {
-        return Err(format!(
-            "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-            quote(text)
-        ));
+        return Err(IndexesError::TooManyParts(text.to_string()));
     }
     let index = |text: &str| {
-        let number: i64 = text.parse().map_err(|_| {
-            format!(
-                "cannot convert string to integer for index: {}",
-                quote(text)
-            )
-        })?;
+        let number: i64 = text
+            .parse()
+            .map_err(|_| IndexesError::NotANumber(text.to_string()))?;
         match number >= completions {
-            true => Err(format!("too large index: {}", quote(text))),
+            true => Err(IndexesError::TooLarge(text.to_string())),
             false => Ok(number),
         }
     };
@@ -168,9 +175,10 @@ fn interval_of(text: &str, completions: i64) -> Result<(i64, i64), String> {
         Some(last) => {
             let last = index(last)?;
             match first >= last {
-                true => Err(format!(
-                    "non-increasing order, previous: {first}, current: {last}"
-                )),
+                true => Err(IndexesError::NotIncreasing {
+                    previous: first,
+                    current: last,
+                }),
                 false => Ok((first, last)),
             }
         }
@@ -296,7 +304,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path, errors: &mut Vec<Fi
         return;
     };
     let at = path.child("succeededCount");
-    errors.extend(crate::strategy::pod::probes::not_negative(count, &at));
+    errors.extend(checks::not_negative(count, &at));
     let mut most = |most: i64, of: &str| {
         if count > most {
             let detail = format!("must be less than or equal to {most} ({of})");
@@ -312,7 +320,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path, errors: &mut Vec<Fi
     }
 }
 
-/// Go's `%q` of a list of words.
+/// A list of words in the format of Go's `%q`.
 fn valid_values(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
     format!("valid values: [{}]", quoted.join(" "))

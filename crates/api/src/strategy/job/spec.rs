@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::selector::LabelSelector;
+use crate::strategy::checks::label_selector;
 use crate::strategy::job::{not_negative, policies};
 use crate::strategy::{generic, pod, workload};
 
@@ -38,7 +39,7 @@ pub fn validate(object: &Value) -> Vec<FieldError> {
     let selector_path = path.child("selector");
     match selector.is_null() {
         true => errors.push(FieldError::required(&selector_path, "")),
-        false => errors.extend(workload::label_selector(selector, &selector_path)),
+        false => errors.extend(label_selector::validate(selector, &selector_path)),
     }
     let template = spec.get("template").unwrap_or(&empty);
     let at = path.child("template");
@@ -51,7 +52,7 @@ pub fn validate(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks what the spec of a Job has in a CronJob too: all but its selector.
+/// Checks the spec of a Job without its selector, as in a CronJob.
 pub fn validate_template(spec: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in [
@@ -101,7 +102,7 @@ pub fn validate_template(spec: &Value, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-/// Puts into `old` what a suspended Job's template may change.
+/// Copies the fields that a suspended Job's template may change into `old`.
 pub fn allow_scheduling(template: &Value, old: &mut Value) {
     let affinity = ["spec", "affinity"];
     let node_affinity = ["spec", "affinity", "nodeAffinity"];

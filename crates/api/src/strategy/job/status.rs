@@ -1,5 +1,5 @@
-//! What an update of a Job's status may say. Most rules bind only those who change what they are
-//! about, so that a Job that broke one before can still be written.
+//! Validation of updates of a Job's status. Most rules apply only to fields that change, so that a
+//! Job that violated a rule before can still be updated.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};

@@ -21,7 +21,7 @@ fn texts(errors: Vec<FieldError>) -> Vec<String> {
 }
 
 #[test]
-fn selectors_are_generated() {
+fn a_job_gets_a_generated_selector() {
     let object = job(document!({}));
     assert_eq!(texts(Job.validate_content(&object)), [""; 0]);
     let labels = object.at(&["spec", "template", "metadata", "labels"]);
@@ -46,7 +46,7 @@ fn selectors_are_generated() {
 }
 
 #[test]
-fn wrong_specs() {
+fn invalid_job_specs_are_rejected() {
     let check = |spec: Value, expected: &[&str]| {
         assert_eq!(
             texts(Job.validate_content(&job(spec.clone()))),
@@ -90,7 +90,7 @@ fn wrong_specs() {
 }
 
 #[test]
-fn templates_change_while_suspended() {
+fn only_a_suspended_job_may_change_its_scheduling_fields() {
     let running = job(document!({}));
     let mut changed = running.clone();
     changed.set(&["spec", "template", "spec", "nodeSelector", "a"], "b");
@@ -110,7 +110,7 @@ fn templates_change_while_suspended() {
 }
 
 #[test]
-fn statuses() {
+fn invalid_job_statuses_are_rejected() {
     let check = |status: Value, expected: &[&str]| {
         let old = job(document!({}));
         let mut new = old.clone();

@@ -1,12 +1,12 @@
-//! What a PersistentVolume can be made of: exactly one of these, each with its own demands.
+//! The sources of a PersistentVolume: it has exactly one of them, and each has its own validation.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::strategy::checks::{driver_name, require, supported};
 
-/// In the order in which upstream goes through them: the first one found counts. With the name that
-/// errors about it carry, and the one that an error for a second source carries.
+/// The sources in upstream's order: the first one found counts. With the name in errors about the
+/// source, and the name in the error for a second source.
 const SOURCES: [(&str, &str, &str); 22] = [
     ("hostPath", "hostPath", "hostPath"),
     ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk"),

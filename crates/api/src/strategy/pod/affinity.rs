@@ -7,9 +7,8 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::Seen;
+use crate::strategy::checks::{label_selector, optional_one_of};
 use crate::strategy::node_selector;
-use crate::strategy::pod::containers::one_of_given;
-use crate::strategy::workload::label_selector;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -30,7 +29,7 @@ pub fn validate(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 /// Checks `topologySpreadConstraints`.
 pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    // Where each pair is given last: the others before it are the repeated ones.
+    // The last index of each pair: earlier constraints with the same pair are duplicates.
     let last: BTreeMap<(&str, &str), usize> = constraints
         .iter()
         .enumerate()
@@ -69,11 +68,14 @@ pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<Fiel
             }
         }
         for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            one_of_given(constraint, name, &["Honor", "Ignore"], &at, errors);
+            optional_one_of(constraint, name, &["Honor", "Ignore"], &at, errors);
         }
         label_keys(constraint, &at, errors);
         if let Some(selector) = given(constraint, &["labelSelector"]) {
-            errors.extend(label_selector(selector, &at.child("labelSelector")));
+            errors.extend(label_selector::validate(
+                selector,
+                &at.child("labelSelector"),
+            ));
         }
     }
 }
@@ -91,7 +93,7 @@ pub fn node_selector(selector: &Value, path: &Path, errors: &mut Vec<FieldError>
     }
 }
 
-/// Adds to a new Pod's selectors what its `matchLabelKeys` and `mismatchLabelKeys` stand for.
+/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys` to a new Pod's selectors.
 pub fn merge_label_keys(pod: &mut Value) {
     let labels = pod.at(&["metadata", "labels"]).cloned().unwrap_or_default();
     for name in ["podAffinity", "podAntiAffinity"] {
@@ -210,7 +212,7 @@ fn pod_affinity(affinity: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 fn pod_term(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["labelSelector", "namespaceSelector"] {
         if let Some(selector) = given(term, &[name]) {
-            errors.extend(label_selector(selector, &path.child(name)));
+            errors.extend(label_selector::validate(selector, &path.child(name)));
         }
     }
     for namespace in term.list_at(&["namespaces"]) {
@@ -227,7 +229,7 @@ fn pod_term(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     errors.extend(all_invalid(&at, key, names::qualified_name(key)));
 }
 
-/// Checks `matchLabelKeys` and `mismatchLabelKeys` beside a selector.
+/// Checks `matchLabelKeys` and `mismatchLabelKeys` together with a selector.
 fn label_keys(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let selector = given(term, &["labelSelector"]);
     let keys = |name: &str| -> Vec<String> {

@@ -3,8 +3,9 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::repeats::Seen;
-use crate::strategy::pod::validate::{containers, tolerations};
-use crate::strategy::pod::volumes::local_path;
+use crate::strategy::checks::relative_path;
+use crate::strategy::pod::container_lists::all_containers;
+use crate::strategy::pod::tolerations;
 
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
@@ -28,7 +29,9 @@ pub fn validate(annotations: Option<&Value>, spec: &Value, path: &Path) -> Vec<F
     }
     if let Some(json) = text(TOLERATIONS).filter(|json| !json.is_empty()) {
         match Value::from_json(json.as_bytes()) {
-            Ok(Value::Array(list)) => tolerations(&list, &path.child(TOLERATIONS), &mut errors),
+            Ok(Value::Array(list)) => {
+                tolerations::validate(&list, &path.child(TOLERATIONS), &mut errors)
+            }
             Ok(_) => errors.push(FieldError::invalid(
                 path,
                 TOLERATIONS,
@@ -48,7 +51,7 @@ pub fn validate(annotations: Option<&Value>, spec: &Value, path: &Path) -> Vec<F
     if let Some(profile) = text(SECCOMP_POD) {
         errors.extend(seccomp(profile, &path.child(SECCOMP_POD)));
     }
-    let names: Seen<&str> = containers(spec)
+    let names: Seen<&str> = all_containers(spec)
         .map(|(_, _, one)| one.str_at(&["name"]))
         .collect();
     for (key, value) in annotations
@@ -120,7 +123,7 @@ pub fn profiles_match(annotations: Option<&Value>, spec: &Value, path: &Path) ->
         let path = path.child(at[0]).child(at[1]);
         errors.extend(same_profile(field, annotation, "seccomp", &path));
     }
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         let key = format!("{SECCOMP_CONTAINER}{}", container.str_at(&["name"]));
         if let (Some(field), Some(annotation)) = (container.at(&at), text(&key)) {
             let path = path.child(list).index(index).child(at[0]).child(at[1]);
@@ -131,7 +134,7 @@ pub fn profiles_match(annotations: Option<&Value>, spec: &Value, path: &Path) ->
         return errors;
     }
     let at = ["securityContext", "appArmorProfile"];
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         let key = format!("{APPARMOR_CONTAINER}{}", container.str_at(&["name"]));
         let field = container.at(&at).or(spec.at(&at));
         if let (Some(field), Some(annotation)) = (field, text(&key)) {
@@ -168,7 +171,7 @@ fn seccomp(profile: &str, path: &Path) -> Vec<FieldError> {
         return Vec::new();
     }
     match profile.strip_prefix("localhost/") {
-        Some(file) => local_path(file, path),
+        Some(file) => relative_path(file, path),
         None => vec![FieldError::invalid(
             path,
             profile,

@@ -1,4 +1,4 @@
-//! The row of a Pod: readiness, the word for its state, restarts.
+//! The table row of a Pod: readiness, status, restarts.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub fn cells(pod: &Value, now: jiff::Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What a reader wants to know of a Pod at a glance.
+/// The cells of a Pod's table row.
 pub struct Summary {
     pub ready: usize,
     pub total: usize,
@@ -84,7 +84,7 @@ pub fn summarise(pod: &Value) -> Summary {
 
 #[derive(Default)]
 struct Initialisation {
-    /// The word for a Pod that is still initialising.
+    /// The status of a Pod that is still initializing.
     reason: Option<String>,
     ready: usize,
     sidecars: usize,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_states() {
+    fn the_status_cell_shows_kubectls_reasons() {
         let spec = document!({"containers": [{"name": "a"}, {"name": "b"}]});
         check(
             document!({"spec": spec, "status": {"phase": "Pending"}}),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers() {
+    fn the_status_cell_shows_the_progress_of_init_containers() {
         let spec = document!({
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
             "containers": [{"name": "a"}],

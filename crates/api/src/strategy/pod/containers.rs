@@ -5,13 +5,14 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::Seen;
+use crate::strategy::checks::{invalid_number, required_one_of};
 use crate::strategy::pod::resources::PodClaims;
 use crate::strategy::pod::volumes::Volumes;
 use crate::strategy::pod::{environment, probes, resources, security, volumes};
 
 const MOST_RULES: usize = 20;
 const MOST_EXIT_CODES: usize = 255;
-/// What an ephemeral container may have.
+/// The fields that an ephemeral container may have.
 const EPHEMERAL_FIELDS: [&str; 17] = [
     "name",
     "image",
@@ -32,7 +33,7 @@ const EPHEMERAL_FIELDS: [&str; 17] = [
     "targetContainerName",
 ];
 
-/// What the containers of a Pod are checked against.
+/// The parts of a Pod against which its containers are validated.
 pub struct Scope<'a> {
     spec: &'a Value,
     volumes: Volumes<'a>,
@@ -169,7 +170,7 @@ pub fn ephemeral(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What only a Pod's own containers must be, not a template's.
+/// Validation of a Pod's containers that does not apply to those of a template.
 pub fn own_image(container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let image = container.str_at(&["image"]);
     if image.trim() != image {
@@ -178,7 +179,7 @@ pub fn own_image(container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What holds for every container.
+/// Validation of all containers.
 fn either(scope: &Scope<'_>, container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let name = container.str_at(&["name"]);
     match name {
@@ -193,7 +194,7 @@ fn either(scope: &Scope<'_>, container: &Value, path: &Path, errors: &mut Vec<Fi
         errors.push(FieldError::required(&path.child("image"), ""));
     }
     let policies = ["File", "FallbackToLogsOnError"];
-    one_of(
+    required_one_of(
         container,
         "terminationMessagePolicy",
         &policies,
@@ -217,7 +218,7 @@ fn either(scope: &Scope<'_>, container: &Value, path: &Path, errors: &mut Vec<Fi
         errors,
     );
     let policies = ["Always", "IfNotPresent", "Never"];
-    one_of(container, "imagePullPolicy", &policies, path, errors);
+    required_one_of(container, "imagePullPolicy", &policies, path, errors);
     if let Some(requirements) = container.get("resources") {
         let at = path.child("resources");
         errors.extend(resources::validate(requirements, &scope.claims, &at));
@@ -258,44 +259,6 @@ fn resize_policy(container: &Value, never: bool, path: &Path, errors: &mut Vec<F
     }
 }
 
-/// A field that, where it is set, must be one of some words.
-pub fn one_of_given(
-    object: &Value,
-    name: &str,
-    supported: &[&str],
-    path: &Path,
-    errors: &mut Vec<FieldError>,
-) {
-    if let Some(value) = object.get(name).and_then(Value::as_str)
-        && !supported.contains(&value)
-    {
-        errors.push(FieldError::not_supported(
-            &path.child(name),
-            value,
-            supported,
-        ));
-    }
-}
-
-/// A field that must be one of some words, required.
-pub fn one_of(
-    object: &Value,
-    name: &str,
-    supported: &[&str],
-    path: &Path,
-    errors: &mut Vec<FieldError>,
-) {
-    match object.str_at(&[name]) {
-        "" => errors.push(FieldError::required(&path.child(name), "")),
-        value if supported.contains(&value) => {}
-        value => errors.push(FieldError::not_supported(
-            &path.child(name),
-            value,
-            supported,
-        )),
-    }
-}
-
 fn ports(ports: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
     let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
@@ -311,7 +274,7 @@ fn ports(ports: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
         }
         match port.i64_at(&["containerPort"]).unwrap_or(0) {
             0 => errors.push(FieldError::required(&at.child("containerPort"), "")),
-            number => errors.extend(numbers(
+            number => errors.extend(invalid_number(
                 &at.child("containerPort"),
                 number,
                 names::port_number(number),
@@ -320,18 +283,10 @@ fn ports(ports: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
         let host_port = port.i64_at(&["hostPort"]).unwrap_or(0);
         if host_port != 0 {
             let wrong = names::port_number(host_port);
-            errors.extend(numbers(&at.child("hostPort"), host_port, wrong));
+            errors.extend(invalid_number(&at.child("hostPort"), host_port, wrong));
         }
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
     }
-}
-
-/// One `Invalid` error for each message about a number.
-pub fn numbers(path: &Path, number: i64, wrong: Vec<String>) -> Vec<FieldError> {
-    wrong
-        .into_iter()
-        .map(|detail| FieldError::invalid(path, number, detail))
-        .collect()
 }
 
 fn host_ports(containers: &[Value], path: &Path, errors: &mut Vec<FieldError>) {

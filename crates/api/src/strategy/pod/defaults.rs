@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::document::Value;
-use crate::quantity::Quantity;
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::claim_spec;
 use crate::strategy::pod::level_resources;
 
@@ -90,26 +90,8 @@ pub fn pod_spec(spec: &mut Value) {
     canonical_quantities(spec, &["overhead"]);
 }
 
-/// Rewrites the quantities of a resource list in canonical form, rounded up to thousandths. What is
-/// not a quantity stays, for validation to refuse.
-pub fn canonical_quantities(object: &mut Value, path: &[&str]) {
-    let Some(Value::Object(list)) = object.at_mut(path) else {
-        return;
-    };
-    for (_, value) in list.iter_mut() {
-        let text = match &*value {
-            Value::String(text) => text.clone(),
-            Value::Integer(_) | Value::Float(_) => value.to_string(),
-            _ => continue,
-        };
-        if let Ok(quantity) = Quantity::parse(&text) {
-            *value = quantity.rounded_to_milli().to_string().into();
-        }
-    }
-}
-
-/// What an image is pulled by without an explicit policy: only `latest` is always pulled, and what
-/// is no image's name is not.
+/// The default pull policy of an image: only the tag `latest` is always pulled. An invalid image name
+/// has the other policy.
 pub fn pull_policy(image: &str) -> &'static str {
     match tag(image) {
         Some("latest") => "Always",
@@ -317,7 +299,7 @@ mod tests {
     use crate::document;
 
     #[test]
-    fn pull_policies() {
+    fn only_the_tag_latest_is_always_pulled() {
         let check =
             |image: &str, expected: &str| assert_eq!(pull_policy(image), expected, "{image}");
         check("nginx", "Always");
@@ -336,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_pod() {
+    fn a_minimal_pod_gets_upstreams_defaults() {
         let mut object = document!({
             "metadata": {"name": "web"},
             "spec": {

@@ -5,7 +5,7 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
 use crate::quantity::Quantity;
-use crate::strategy::pod::{resources, volumes};
+use crate::strategy::checks::{no_backsteps, quantity_text};
 
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
@@ -154,7 +154,7 @@ pub fn resource_reference(
 fn divisor(reference: &Value, resource: &str, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(Ok(divisor)) = reference
         .get("divisor")
-        .map(|value| Quantity::parse(&resources::text(value)))
+        .map(|value| Quantity::parse(&quantity_text(value)))
     else {
         return;
     };
@@ -195,7 +195,7 @@ fn file_reference(reference: &Value, path: &Path, errors: &mut Vec<FieldError>) 
         match name {
             "key" => errors.extend(all_invalid(&at, value, names::environment_name(value))),
             "volumeName" => errors.extend(all_invalid(&at, value, names::dns_label(value))),
-            _ => errors.extend(volumes::no_backsteps(value, &at)),
+            _ => errors.extend(no_backsteps(value, &at)),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Fields whose feature is not on in v1.36: dropped from what is new, kept where they were.
+//! Fields of features that are disabled in v1.36: dropped from new objects, kept where they exist.
 
 use crate::document::Value;
-use crate::strategy::pod::validate::containers;
+use crate::strategy::pod::container_lists::all_containers;
 
-/// Drops them from a pod spec unless the old one had some.
+/// Drops these fields from a pod spec unless the old one had them.
 pub fn drop_closed(spec: &mut Value, old: Option<&Value>) {
     let old_has = |has: fn(&Value) -> bool| old.is_some_and(has);
     if !old_has(has_stop_signal) {
@@ -29,7 +29,7 @@ pub fn drop_closed(spec: &mut Value, old: Option<&Value>) {
 }
 
 fn has_stop_signal(spec: &Value) -> bool {
-    containers(spec).any(|(_, _, container)| container.has(&["lifecycle", "stopSignal"]))
+    all_containers(spec).any(|(_, _, container)| container.has(&["lifecycle", "stopSignal"]))
 }
 
 fn has_projection(spec: &Value, kind: &str) -> bool {

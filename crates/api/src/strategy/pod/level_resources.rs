@@ -1,4 +1,4 @@
-//! What a Pod asks for as a whole, beside what its containers ask for: defaults and validation.
+//! Pod-level resources: defaults and validation.
 
 use std::collections::BTreeMap;
 
@@ -99,8 +99,8 @@ fn set_absent(spec: &mut Value, list: &str, name: &str, value: Value) {
     }
 }
 
-/// What the containers need together: those that run side by side, or the greatest that runs
-/// before them with the sidecars started so far.
+/// The sum over the containers: the larger one of the concurrent containers, and of the largest init
+/// container with the sidecars that are started before it.
 fn aggregate(spec: &Value, list: &str) -> Amounts {
     let of = |container: &Value| -> Amounts {
         container

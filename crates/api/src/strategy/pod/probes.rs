@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
-use crate::strategy::pod::containers::numbers;
+use crate::strategy::checks::{invalid_number, not_negative};
 
 /// Checks the lifecycle and the three probes of a container.
 pub fn validate(spec: &Value, container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -146,13 +146,7 @@ pub fn port(port: Option<&Value>, path: &Path) -> Vec<FieldError> {
         Some(Value::String(name)) => all_invalid(path, name, names::port_name(name)),
         other => {
             let number = other.and_then(Value::as_i64).unwrap_or(0);
-            numbers(path, number, names::port_number(number))
+            invalid_number(path, number, names::port_number(number))
         }
     }
-}
-
-/// The error for a negative number.
-pub fn not_negative(number: i64, path: &Path) -> Option<FieldError> {
-    let detail = "must be greater than or equal to 0";
-    (number < 0).then(|| FieldError::invalid(path, number, detail))
 }

@@ -58,7 +58,7 @@ mod tests {
     use crate::document;
 
     #[test]
-    fn classes() {
+    fn qos_classes_follow_requests_and_limits() {
         let check = |containers: Value, expected: &str| {
             let pod = document!({"spec": {"containers": containers}});
             assert_eq!(class(&pod), expected, "{pod}");

@@ -9,7 +9,7 @@ use crate::strategy::pod::{annotations, qos, update, validate};
 const RESIZED: [&str; 2] = ["resources", "resizePolicy"];
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Takes everything but the sizes from the old Pod.
+/// Restores everything except the resources from the old Pod.
 pub fn prepare(new: &mut Value, old: &Value) {
     let same_length =
         |list: &&str| new.list_at(&["spec", list]).len() == old.list_at(&["spec", list]).len();
@@ -39,7 +39,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
     keep_the_rest(new, old);
 }
 
-/// Takes everything but the ephemeral containers from the old Pod.
+/// Restores everything except the ephemeral containers from the old Pod.
 pub fn prepare_ephemeral(new: &mut Value, old: &Value) {
     let mut spec = old.get("spec").cloned().unwrap_or_default();
     let sent = new.get("spec").unwrap_or(&Value::Null);
@@ -98,7 +98,7 @@ pub fn validate_ephemeral(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks new sizes.
+/// Checks new resources.
 pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     let nothing = Path::new("");
     if old.has(&["metadata", "annotations", annotations::MIRROR]) {
@@ -166,7 +166,7 @@ pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks the sizes of the Pod as a whole.
+/// Checks the pod-level resources.
 fn whole(rest: &mut Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let count = |spec: &Value| {
         let lists = ["requests", "limits"].iter();
@@ -231,7 +231,7 @@ fn one_by_one(rest: &mut Value, old: &Value, path: &Path, errors: &mut Vec<Field
     }
 }
 
-/// Puts back CPU and memory as they were.
+/// Restores CPU and memory.
 fn keep_sizes(new: &mut Value, old: &Value) {
     for list in ["limits", "requests"] {
         for name in ["cpu", "memory"] {

@@ -16,7 +16,7 @@ const MOST_LISTED: usize = 100;
 /// The names in a Pod's `resourceClaims`.
 pub struct PodClaims<'a> {
     names: Seen<&'a str>,
-    /// What an error says about a name that is not among them.
+    /// The detail of the error for a name that is not among them.
     listed: String,
 }
 
@@ -52,7 +52,7 @@ pub fn validate(resources: &Value, pod_claims: &PodClaims<'_>, path: &Path) -> V
     errors
 }
 
-/// Checks `{requests, limits}`, whose names `name` judges.
+/// Checks `{requests, limits}`; `check_name` validates the names of resources.
 pub fn amounts(
     resources: &Value,
     check_name: fn(&str, &Path) -> Vec<FieldError>,
@@ -130,7 +130,7 @@ fn claims(
     errors: &mut Vec<FieldError>,
 ) {
     let mut seen: Seen<String> = Seen::new();
-    // How many requests of a claim were named.
+    // The number of requests of each claim that were named.
     let mut requested: BTreeMap<&str, usize> = BTreeMap::new();
     let mut missing = 0;
     for (index, claim) in resources.list_at(&["claims"]).iter().enumerate() {
@@ -167,14 +167,6 @@ fn claims(
             }
             errors.push(error);
         }
-    }
-}
-
-/// A quantity as it was written: a string, or a number.
-pub fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 
@@ -258,7 +250,7 @@ pub fn pod_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
     vec![FieldError::not_supported(path, name, &supported)]
 }
 
-/// Names without a domain that stand for something in some kind of object.
+/// Names without a domain that are resources of some kind of object.
 fn standard(name: &str) -> bool {
     matches!(
         name.strip_prefix("requests.")
@@ -295,7 +287,7 @@ mod tests {
     use crate::document;
 
     #[test]
-    fn requests_and_limits() {
+    fn invalid_requests_and_limits_are_rejected() {
         let check = |resources: Value, expected: &[&str]| {
             let errors = validate(&resources, &PodClaims::none(), &Path::new("r"));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();

@@ -8,8 +8,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
 use crate::metadata::names;
 use crate::repeats::Seen;
-use crate::strategy::pod::containers::{numbers, one_of_given};
-use crate::strategy::pod::volumes::local_path;
+use crate::strategy::checks::{invalid_number, optional_one_of, relative_path};
 use crate::strategy::pod::windows;
 
 const HIGHEST_ID: i64 = i32::MAX as i64;
@@ -31,7 +30,11 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, group) in context.list_at(&["supplementalGroups"]).iter().enumerate() {
         let number = group.as_i64().unwrap_or(0);
         let at = path.child("supplementalGroups").index(index);
-        errors.extend(numbers(&at, number, names::in_range(number, 0, HIGHEST_ID)));
+        errors.extend(invalid_number(
+            &at,
+            number,
+            names::in_range(number, 0, HIGHEST_ID),
+        ));
     }
     if spec.bool_at(&["hostPID"]) && spec.bool_at(&["shareProcessNamespace"]) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -40,18 +43,18 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
     sysctls(spec, context, &path.child("sysctls"), errors);
     let policies = ["Always", "OnRootMismatch"];
-    one_of_given(context, "fsGroupChangePolicy", &policies, path, errors);
+    optional_one_of(context, "fsGroupChangePolicy", &policies, path, errors);
     seccomp(context, path, errors);
     windows::options(context, path, errors);
     app_armor(context, path, errors);
     let policies = ["Merge", "Strict"];
-    one_of_given(context, "supplementalGroupsPolicy", &policies, path, errors);
+    optional_one_of(context, "supplementalGroupsPolicy", &policies, path, errors);
     // Without the SELinuxMount feature there is only one.
     let policies = ["Recursive"];
-    one_of_given(context, "seLinuxChangePolicy", &policies, path, errors);
+    optional_one_of(context, "seLinuxChangePolicy", &policies, path, errors);
 }
 
-/// What was there before the feature was closed stays allowed.
+/// Removes the errors for values that were allowed while the feature gate was open.
 pub fn allow_all_change_policies(pod: &Value, errors: &mut Vec<FieldError>) {
     let at = ["spec", "securityContext", "seLinuxChangePolicy"];
     let path = at.join(".");
@@ -68,7 +71,7 @@ pub fn container(context: &Value, host_users: bool, path: &Path, errors: &mut Ve
     for name in ["runAsUser", "runAsGroup"] {
         identity(context, name, path, errors);
     }
-    one_of_given(context, "procMount", &["Default", "Unmasked"], path, errors);
+    optional_one_of(context, "procMount", &["Default", "Unmasked"], path, errors);
     if host_users && context.str_at(&["procMount"]) == "Unmasked" {
         let at = path.child("procMount");
         let detail = "`hostUsers` must be false to use `Unmasked`";
@@ -97,7 +100,7 @@ pub fn container(context: &Value, host_users: bool, path: &Path, errors: &mut Ve
 fn identity(context: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(number) = context.i64_at(&[name]) {
         let wrong = names::in_range(number, 0, HIGHEST_ID);
-        errors.extend(numbers(&path.child(name), number, wrong));
+        errors.extend(invalid_number(&path.child(name), number, wrong));
     }
 }
 
@@ -126,7 +129,7 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Vec<FieldErr
     }
 }
 
-/// Which namespace of the kernel a sysctl belongs to; the first separator decides which one it is.
+/// The kernel namespace of a sysctl. The first separator in the name decides which one is used.
 fn namespace_of(name: &str) -> &'static str {
     let name = match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {
@@ -176,7 +179,7 @@ fn seccomp(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             let detail = "must be set when seccomp type is Localhost";
             errors.push(FieldError::required(&at, detail));
         }
-        ("Localhost", Some(file)) => errors.extend(local_path(file, &at)),
+        ("Localhost", Some(file)) => errors.extend(relative_path(file, &at)),
         (_, Some(_)) => {
             let detail = "can only be set when seccomp type is Localhost";
             let shown = crate::document!({"Type": kind, "LocalhostProfile": file});

@@ -1,4 +1,4 @@
-//! What a write to a Pod's status may say.
+//! Validation of updates of a Pod's status.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::repeats::Seen;
+use crate::strategy::checks::invalid_number;
 use crate::strategy::pod::{annotations, validate};
 
 const STATUSES: [(&str, &str); 3] = [
@@ -24,7 +25,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
         new.set(&at, number(old, &at));
     }
     let at = ["observedGeneration"];
-    // Those of a type in their order: each is used once.
+    // The conditions of each type in their order; each is used once.
     let mut before: BTreeMap<&str, VecDeque<i64>> = BTreeMap::new();
     for condition in old.list_at(&["status", "conditions"]) {
         let of_type = before.entry(condition.str_at(&["type"])).or_default();
@@ -248,7 +249,7 @@ fn users(new: &Value, list: &str, path: &Path, errors: &mut Vec<FieldError>) {
         }
         let check = |number: i64, at: &Path| {
             let wrong = names::in_range(number, 0, i32::MAX.into());
-            super::containers::numbers(at, number, wrong)
+            invalid_number(at, number, wrong)
         };
         for name in ["uid", "gid"] {
             let number = user.i64_at(&[name]).unwrap_or(0);

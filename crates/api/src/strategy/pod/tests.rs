@@ -29,7 +29,7 @@ fn container(extra: Value) -> Value {
 }
 
 #[test]
-fn create_sets_phase_and_class() {
+fn a_new_pod_is_pending_and_has_a_qos_class() {
     let pod = pod(document!({}));
     assert_eq!(
         pod.get("status"),
@@ -39,7 +39,7 @@ fn create_sets_phase_and_class() {
 }
 
 #[test]
-fn containers() {
+fn invalid_containers_are_rejected() {
     check(document!({}), &[]);
     check(
         document!({"containers": []}),
@@ -93,7 +93,7 @@ fn containers() {
 }
 
 #[test]
-fn environment() {
+fn invalid_environment_variables_are_rejected() {
     check(
         container(document!({"env": [
             {"name": ""}, {"name": "a=b"},
@@ -121,7 +121,7 @@ fn environment() {
 }
 
 #[test]
-fn volumes_and_mounts() {
+fn invalid_volumes_and_mounts_are_rejected() {
     check(
         container(document!({"volumeMounts": [{"name": "none", "mountPath": "/x"}]})),
         &[r#"spec.containers[0].volumeMounts[0].name: Not found: "none""#],
@@ -157,7 +157,7 @@ fn volumes_and_mounts() {
 }
 
 #[test]
-fn probes() {
+fn invalid_probes_are_rejected() {
     check(
         container(document!({
             "livenessProbe": {"exec": {"command": ["x"]}, "successThreshold": 2},
@@ -182,7 +182,7 @@ fn probes() {
 }
 
 #[test]
-fn the_rest_of_the_spec() {
+fn other_invalid_fields_of_a_pod_spec_are_rejected() {
     check(
         document!({"restartPolicy": "Maybe", "dnsPolicy": "None"}),
         &[
@@ -226,7 +226,7 @@ fn updated(old: &Value, change: Value) -> Vec<String> {
 }
 
 #[test]
-fn updates() {
+fn only_some_fields_of_a_pod_spec_may_change() {
     let old = pod(document!({"tolerations": [{"key": "a", "operator": "Exists"}]}));
     let none: [&str; 0] = [];
     assert_eq!(updated(&old, document!({})), none);
@@ -265,7 +265,7 @@ fn updates() {
 }
 
 #[test]
-fn an_update_counts_generations_and_keeps_the_status() {
+fn a_spec_update_increases_the_generation_and_keeps_the_status() {
     let mut old = pod(document!({}));
     old.set(&["status", "phase"], "Running");
     let mut new = old.clone();
@@ -286,7 +286,7 @@ fn an_update_counts_generations_and_keeps_the_status() {
 }
 
 #[test]
-fn binding() {
+fn a_pod_is_bound_once() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let binding = document!({"target": {"kind": "Node", "name": "n1"}});
     let mut pod = pod(document!({}));
@@ -295,8 +295,10 @@ fn binding() {
     let condition = &pod.list_at(&["status", "conditions"])[0];
     assert_eq!(condition.str_at(&["type"]), "PodScheduled");
     assert_eq!(
-        update::bind(&mut pod, &binding, now),
-        Err("pod p is already assigned to node \"n1\"".to_string())
+        update::bind(&mut pod, &binding, now)
+            .unwrap_err()
+            .to_string(),
+        "pod p is already assigned to node \"n1\""
     );
     let wrong = document!({"target": {"kind": "Pod"}});
     assert_eq!(
@@ -309,7 +311,7 @@ fn binding() {
 }
 
 #[test]
-fn grace_periods() {
+fn the_grace_period_of_a_deletion_follows_upstreams_rules() {
     let check = |change: Value, status: &str, requested: Option<i64>, expected: i64| {
         let mut pod = pod(change);
         pod.set(&["status", "phase"], status);
@@ -323,13 +325,13 @@ fn grace_periods() {
     check(document!({"nodeName": "n"}), "Running", Some(-3), 1);
 }
 
-/// What is wrong with a Pod that has these fields beside its container.
+/// The validation errors of a Pod with these fields and one container.
 fn wrong(change: Value) -> Vec<String> {
     texts(validate::pod(&pod(change)))
 }
 
 #[test]
-fn where_a_pod_may_go() {
+fn invalid_affinity_tolerations_and_spread_constraints_are_rejected() {
     assert_eq!(
         wrong(document!({"affinity": {"podAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"matchLabelKeys": ["a"]}],
@@ -353,7 +355,7 @@ fn where_a_pod_may_go() {
 }
 
 #[test]
-fn security_and_systems() {
+fn invalid_security_contexts_are_rejected() {
     assert_eq!(
         wrong(
             document!({"hostNetwork": true, "securityContext": {"sysctls": [
@@ -376,7 +378,7 @@ fn security_and_systems() {
 }
 
 #[test]
-fn volumes_of_many_kinds() {
+fn invalid_volume_sources_are_rejected() {
     let check = |volume: Value, expected: &[&str]| {
         assert_eq!(
             wrong(document!({"volumes": [volume.clone()]})),
@@ -405,7 +407,7 @@ fn volumes_of_many_kinds() {
 }
 
 #[test]
-fn resources_of_the_whole_pod() {
+fn pod_level_resources_are_defaulted_and_validated() {
     let object = pod(
         document!({"resources": {"limits": {"cpu": "2"}}, "containers": [
             {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1"}}},
@@ -426,7 +428,7 @@ fn resources_of_the_whole_pod() {
 }
 
 #[test]
-fn resizes() {
+fn a_resize_may_change_only_resources() {
     let resources = |cpu: &str| {
         document!({"containers": [{"name": "c", "image": "i:1", "resources": {
             "requests": {"cpu": cpu},
@@ -458,7 +460,7 @@ fn resizes() {
 }
 
 #[test]
-fn ephemeral_containers_are_only_added() {
+fn ephemeral_containers_can_only_be_added() {
     let old = pod(document!({}));
     let add = |names: &[&str], old: &Value| {
         let mut new = old.clone();

@@ -1,4 +1,4 @@
-//! What an update may change in a Pod, and the binding to a node.
+//! Validation of updates of a Pod, and the binding to a node.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::repeats::Seen;
 use crate::strategy::generic;
-use crate::strategy::pod::{annotations, containers, security, validate};
+use crate::strategy::pod::{annotations, containers, security, tolerations, validate};
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -38,7 +38,7 @@ pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
     only_added_tolerations(new, old, &path.child("tolerations"), &mut errors);
     only_removed_gates(new, old, &path.child("schedulingGates"), &mut errors);
 
-    // What may change is taken from the old Pod; whatever differs then may not.
+    // The mutable fields are copied from the old Pod. Every remaining difference is an error.
     let empty = Value::object();
     let old_spec = old.get("spec").unwrap_or(&empty);
     let mut rest = new.get("spec").unwrap_or(&empty).clone();
@@ -168,20 +168,30 @@ pub fn validate_binding(binding: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Binds a Pod to the node that a binding names, or says why it cannot be (a conflict).
-pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<(), String> {
+/// A pod that cannot be bound, in upstream's words. The API server reports it as a conflict.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    #[error("pod {0} is being deleted, cannot be assigned to a host")]
+    BeingDeleted(String),
+    #[error("pod {pod} is already assigned to node {node:?}")]
+    AlreadyAssigned { pod: String, node: String },
+    #[error("pod {0} has non-empty .spec.schedulingGates")]
+    Gated(String),
+}
+
+/// Binds a Pod to the node of a binding.
+pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<(), BindError> {
     let name = pod.str_at(&["metadata", "name"]).to_string();
     if pod.has(&["metadata", "deletionTimestamp"]) {
-        return Err(format!(
-            "pod {name} is being deleted, cannot be assigned to a host"
-        ));
+        return Err(BindError::BeingDeleted(name));
     }
     let node = pod.str_at(&["spec", "nodeName"]);
     if !node.is_empty() {
-        return Err(format!("pod {name} is already assigned to node {node:?}"));
+        let node = node.to_string();
+        return Err(BindError::AlreadyAssigned { pod: name, node });
     }
     if !pod.list_at(&["spec", "schedulingGates"]).is_empty() {
-        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+        return Err(BindError::Gated(name));
     }
     pod.set(&["spec", "nodeName"], binding.str_at(&["target", "name"]));
     pod.remove(&["status", "nominatedNodeName"]);
@@ -210,7 +220,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<()
     Ok(())
 }
 
-/// Whether the rest of the update is worth looking at.
+/// Whether the rest of the update should be validated.
 fn active_deadline(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) -> bool {
     let at = ["spec", "activeDeadlineSeconds"];
     let path = path.child("activeDeadlineSeconds");
@@ -251,7 +261,7 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Ve
             return;
         }
     }
-    validate::tolerations(tolerations, path, errors);
+    tolerations::validate(tolerations, path, errors);
 }
 
 fn only_removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {

@@ -7,25 +7,18 @@ use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::metadata::{self, all_invalid};
 use crate::repeats::Seen;
-use crate::strategy::pod::containers::{numbers, one_of};
+use crate::strategy::checks::{invalid_number, required_one_of};
+use crate::strategy::pod::container_lists::all_containers;
 use crate::strategy::pod::resources::PodClaims;
 use crate::strategy::pod::{
-    affinity, annotations, containers, level_resources, resources, security, volumes, windows,
+    affinity, annotations, containers, level_resources, resources, security, tolerations, volumes,
+    windows,
 };
 
 const MOST_NAMESERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 const LONGEST_SEARCHES: usize = 2048;
 const LONGEST_HOST_NAME: usize = 64;
-
-/// Every container with the name of its list and its place there, in upstream's order.
-pub fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
-    let lists = ["initContainers", "containers", "ephemeralContainers"];
-    lists.into_iter().flat_map(move |list| {
-        let containers = spec.list_at(&[list]).iter().enumerate();
-        containers.map(move |(index, container)| (list, index, container))
-    })
-}
 
 /// Checks a Pod, its metadata apart.
 pub fn pod(pod: &Value) -> Vec<FieldError> {
@@ -99,9 +92,9 @@ pub fn pod_spec(spec: &Value, metadata: Option<&Value>, path: &Path) -> Vec<Fiel
         errors_ref,
     );
     let policies = ["Always", "OnFailure", "Never"];
-    one_of(spec, "restartPolicy", &policies, path, errors_ref);
+    required_one_of(spec, "restartPolicy", &policies, path, errors_ref);
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    one_of(spec, "dnsPolicy", &policies, path, errors_ref);
+    required_one_of(spec, "dnsPolicy", &policies, path, errors_ref);
     errors.extend(metadata::labels(
         spec.get("nodeSelector"),
         &path.child("nodeSelector"),
@@ -120,11 +113,11 @@ pub fn pod_spec(spec: &Value, metadata: Option<&Value>, path: &Path) -> Vec<Fiel
     if let Some(seconds) = spec.i64_at(&["activeDeadlineSeconds"]) {
         let wrong = names::in_range(seconds, 1, i32::MAX.into());
         let at = path.child("activeDeadlineSeconds");
-        errors.extend(numbers(&at, seconds, wrong));
+        errors.extend(invalid_number(&at, seconds, wrong));
     }
     named(spec, path, &["hostname", "subdomain"], &mut errors);
     let at = path.child("tolerations");
-    tolerations(spec.list_at(&["tolerations"]), &at, &mut errors);
+    tolerations::validate(spec.list_at(&["tolerations"]), &at, &mut errors);
     host_aliases(spec, path, &mut errors);
     named(
         spec,
@@ -144,7 +137,7 @@ pub fn pod_spec(spec: &Value, metadata: Option<&Value>, path: &Path) -> Vec<Fiel
         });
     }
     if let Some(overhead) = spec.get("overhead").filter(|value| !value.is_null()) {
-        // The same as limits, and so told about under that name.
+        // It is validated as limits, and errors have that name.
         let mut limits = Value::object();
         limits.set(&["limits"], overhead.clone());
         errors.extend(resources::validate(
@@ -251,7 +244,7 @@ fn host_users(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::forbidden(&path.child(name), detail));
         }
     }
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         if !container.list_at(&["volumeDevices"]).is_empty() {
             let at = path.child(list).index(index).child("volumeDevices");
             errors.push(FieldError::forbidden(&at, detail));
@@ -278,7 +271,7 @@ fn host_name(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 /// Variables from files take them from volumes of the Pod's own.
 fn file_references(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let volumes = spec.list_at(&["volumes"]);
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         for (at, variable) in container.list_at(&["env"]).iter().enumerate() {
             if !variable.has(&["valueFrom", "fileKeyRef"]) {
                 continue;
@@ -301,61 +294,6 @@ fn file_references(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
                 }
             }
         }
-    }
-}
-
-/// Checks tolerations.
-pub fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    for (index, toleration) in tolerations.iter().enumerate() {
-        let at = path.index(index);
-        let text = |name: &str| toleration.str_at(&[name]);
-        let (key, operator, effect) = (text("key"), text("operator"), text("effect"));
-        if !key.is_empty() {
-            errors.extend(all_invalid(
-                &at.child("key"),
-                key,
-                names::qualified_name(key),
-            ));
-        } else if operator != "Exists" {
-            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.push(FieldError::invalid(&at.child("operator"), operator, detail));
-        }
-        if toleration.has(&["tolerationSeconds"]) && effect != "NoExecute" {
-            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.push(FieldError::invalid(&at.child("effect"), effect, detail));
-        }
-        let value = text("value");
-        let operator_path = at.child("operator");
-        match operator {
-            "" | "Equal" => {
-                let wrong = names::label_value(value);
-                if !wrong.is_empty() {
-                    errors.push(FieldError::invalid(&operator_path, value, wrong.join(";")));
-                }
-            }
-            "Exists" if value.is_empty() => {}
-            "Exists" => {
-                let detail = "value must be empty when `operator` is 'Exists'";
-                errors.push(FieldError::invalid(&operator_path, value, detail));
-            }
-            other => {
-                let supported = ["Equal", "Exists"];
-                errors.push(FieldError::not_supported(&operator_path, other, &supported));
-            }
-        }
-        if !effect.is_empty() {
-            errors.extend(taint_effect(effect, &at.child("effect")));
-        }
-    }
-}
-
-/// The error for an effect that no taint can have.
-pub fn taint_effect(effect: &str, path: &Path) -> Option<FieldError> {
-    let supported = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-    match effect {
-        "" => Some(FieldError::required(path, "")),
-        _ if supported.contains(&effect) => None,
-        _ => Some(FieldError::not_supported(path, effect, &supported)),
     }
 }
 

@@ -7,9 +7,8 @@ use regex::Regex;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, all_invalid, names};
+use crate::strategy::checks::{invalid_number, optional_one_of, relative_path, require};
 use crate::strategy::claim_spec;
-use crate::strategy::pod::containers::{numbers, one_of_given};
-use crate::strategy::pod::volumes::{local_path, required};
 
 /// All kinds, in the order in which they are looked for.
 pub const ORDER: [&str; 30] = [
@@ -76,18 +75,18 @@ pub fn validate(kind: &str, source: &Value, path: &Path, errors: &mut Vec<FieldE
         _ => &[],
     };
     for name in needed {
-        required(source, name, &at, errors);
+        require(source, name, &at, errors);
     }
     match kind {
         "gitRepo" => {
             let directory = source.str_at(&["directory"]);
-            errors.extend(local_path(directory, &at.child("directory")));
+            errors.extend(relative_path(directory, &at.child("directory")));
         }
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let number = source.i64_at(&["partition"]).unwrap_or(0);
             let wrong = names::in_range(number, 1, 255);
             if !(0..=255).contains(&number) {
-                errors.extend(numbers(&at.child("partition"), number, wrong));
+                errors.extend(invalid_number(&at.child("partition"), number, wrong));
             }
         }
         "nfs" => {
@@ -104,7 +103,7 @@ pub fn validate(kind: &str, source: &Value, path: &Path, errors: &mut Vec<FieldE
                 errors.push(FieldError::required(&at.child("monitors"), ""));
             }
             if kind == "rbd" {
-                required(source, "image", &at, errors);
+                require(source, "image", &at, errors);
             }
         }
         "cinder" => secret_reference(source, &at, errors),
@@ -159,19 +158,19 @@ pub fn ephemeral(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn secret_reference(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(reference) = source.get("secretRef").filter(|value| !value.is_null()) {
-        required(reference, "name", &path.child("secretRef"), errors);
+        require(reference, "name", &path.child("secretRef"), errors);
     }
 }
 
 fn iscsi(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    required(source, "targetPortal", path, errors);
+    require(source, "targetPortal", path, errors);
     let name = source.str_at(&["iqn"]);
     match name {
         "" => errors.push(FieldError::required(&path.child("iqn"), "")),
         _ => errors.extend(initiator(name, &path.child("iqn"))),
     }
     let unit = source.i64_at(&["lun"]).unwrap_or(0);
-    errors.extend(numbers(
+    errors.extend(invalid_number(
         &path.child("lun"),
         unit,
         names::in_range(unit, 0, 255),
@@ -241,7 +240,7 @@ fn quobyte(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    required(source, "volume", path, errors);
+    require(source, "volume", path, errors);
 }
 
 fn fibre_channel(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -265,7 +264,7 @@ fn fibre_channel(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             let detail = "lun is required if targetWWNs is specified";
             errors.push(FieldError::required(&at, detail));
         }
-        Some(unit) => errors.extend(numbers(&at, unit, names::in_range(unit, 0, 255))),
+        Some(unit) => errors.extend(invalid_number(&at, unit, names::in_range(unit, 0, 255))),
     }
 }
 
@@ -282,9 +281,9 @@ fn flex(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn azure_disk(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let modes = ["None", "ReadOnly", "ReadWrite"];
-    one_of_given(source, "cachingMode", &modes, path, errors);
+    optional_one_of(source, "cachingMode", &modes, path, errors);
     let kinds = ["Dedicated", "Managed", "Shared"];
-    one_of_given(source, "kind", &kinds, path, errors);
+    optional_one_of(source, "kind", &kinds, path, errors);
     let address = source.str_at(&["diskURI"]);
     let (prefix, form) = match source.get("kind").and_then(Value::as_str) {
         None => return,

@@ -7,6 +7,7 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::Seen;
+use crate::strategy::checks::{no_backsteps, relative_path, require, required_one_of};
 use crate::strategy::pod::volume_sources;
 
 const MODE_WORDS: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -95,14 +96,14 @@ pub fn mounts(container: &Value, volumes: &Volumes<'_>, path: &Path, errors: &mu
             ));
         }
         let (sub_path, expression) = (mount.str_at(&["subPath"]), mount.str_at(&["subPathExpr"]));
-        errors.extend(local_path(sub_path, &path.child("subPath")));
+        errors.extend(relative_path(sub_path, &path.child("subPath")));
         if !expression.is_empty() {
             if !sub_path.is_empty() {
                 let detail = "subPathExpr and subPath are mutually exclusive";
                 let at = at.child("subPathExpr");
                 errors.push(FieldError::invalid(&at, expression, detail));
             }
-            errors.extend(local_path(expression, &path.child("subPathExpr")));
+            errors.extend(relative_path(expression, &path.child("subPathExpr")));
         }
         propagation(container, mount, &path.child("mountPropagation"), errors);
         recursive_read_only(mount, &path.child("recursiveReadOnly"), errors);
@@ -214,24 +215,8 @@ fn recursive_read_only(mount: &Value, path: &Path, errors: &mut Vec<FieldError>)
     }
 }
 
-/// A relative path that does not climb.
-pub fn local_path(text: &str, path: &Path) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be a relative path"));
-    }
-    errors.extend(no_backsteps(text, path));
-    errors
-}
-
-/// The error for a path that climbs.
-pub fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
-    let climbs = text.split('/').any(|part| part == "..");
-    climbs.then(|| FieldError::invalid(path, text, "must not contain '..'"))
-}
-
 fn local_unreserved_path(text: &str, path: &Path) -> Vec<FieldError> {
-    let mut errors = local_path(text, path);
+    let mut errors = relative_path(text, path);
     if text.starts_with("..") && !text.starts_with("../") && text != ".." {
         errors.push(FieldError::invalid(path, text, "must not start with '..'"));
     }
@@ -245,7 +230,7 @@ fn source(volume: &Value, metadata: Option<&Value>, path: &Path) -> Vec<FieldErr
         return errors;
     };
     let name = volume.str_at(&["name"]);
-    // The first one counts, in the order in which upstream goes through them.
+    // The first source counts, in upstream's order.
     for kind in volume_sources::ORDER {
         let Some(source) = fields.get(kind).filter(|source| !source.is_null()) else {
             continue;
@@ -293,12 +278,12 @@ fn one_source(
         }
         "hostPath" => host_path(source, &at, errors),
         "secret" => {
-            required(source, "secretName", &at, errors);
+            require(source, "secretName", &at, errors);
             mode(source, "defaultMode", &at, errors);
             keys_to_paths(source, &at, errors);
         }
         "configMap" => {
-            required(source, "name", &at, errors);
+            require(source, "name", &at, errors);
             mode(source, "defaultMode", &at, errors);
             keys_to_paths(source, &at, errors);
         }
@@ -322,10 +307,10 @@ fn one_source(
         }
         "image" => {
             if metadata.is_some() {
-                required(source, "reference", &at, errors);
+                require(source, "reference", &at, errors);
             }
             let policies = ["Always", "IfNotPresent", "Never"];
-            super::containers::one_of(source, "pullPolicy", &policies, &at, errors);
+            required_one_of(source, "pullPolicy", &policies, &at, errors);
         }
         _ => volume_sources::validate(kind, source, path, errors),
     }
@@ -357,7 +342,7 @@ fn projected(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
                 continue;
             };
             found += 1;
-            required(projection, "name", &at.child(kind), errors);
+            require(projection, "name", &at.child(kind), errors);
             keys_to_paths(projection, &at.child(kind), errors);
             for item in projection.list_at(&["items"]) {
                 let text = item.str_at(&["path"]);
@@ -442,18 +427,11 @@ fn downward_file(item: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 fn keys_to_paths(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, item) in source.list_at(&["items"]).iter().enumerate() {
         let at = path.child("items").index(index);
-        required(item, "key", &at, errors);
-        required(item, "path", &at, errors);
+        require(item, "key", &at, errors);
+        require(item, "path", &at, errors);
         let text = item.str_at(&["path"]);
         errors.extend(local_unreserved_path(text, &at.child("path")));
         mode(item, "mode", &at, errors);
-    }
-}
-
-/// The error for a text that is not there.
-pub fn required(object: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
-    if object.str_at(&[name]).is_empty() {
-        errors.push(FieldError::required(&path.child(name), ""));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a Pod may say that depends on its operating system, and the options of Windows.
+//! Validation that depends on a Pod's operating system, and of the options of Windows.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
-use crate::strategy::pod::validate::containers;
+use crate::strategy::pod::container_lists::all_containers;
 
 const LONGEST_CREDENTIAL: usize = 64 * 1024;
 const LONGEST_DOMAIN: usize = 256;
@@ -99,7 +99,7 @@ pub fn host_process(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let at = ["securityContext", "windowsOptions", "hostProcess"];
     let whole = spec.at(&at).and_then(Value::as_bool);
     let (mut all, mut hosted) = (0, 0);
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         all += 1;
         let own = container.at(&at).and_then(Value::as_bool);
         if let (Some(whole), Some(own)) = (whole, own)
@@ -201,7 +201,7 @@ pub fn system(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 }
 
 fn forbid(spec: &Value, names: &[&str], words: &str, path: &Path, errors: &mut Vec<FieldError>) {
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in all_containers(spec) {
         let path = path.child(list).index(index).child("securityContext");
         for name in names {
             if container.has(&["securityContext", name]) {

@@ -1,5 +1,5 @@
-//! Which IP families a Service has, in a cluster that has IPv4 alone. Part of allocation: done
-//! before addresses are found.
+//! The IP families of a Service in a cluster with IPv4 only. They are chosen before addresses are
+//! allocated.
 
 use super::{is_headless, validate};
 use crate::document::Value;
@@ -124,7 +124,7 @@ fn families_of_addresses(service: &mut Value) -> Vec<FieldError> {
     errors
 }
 
-/// A Service that prefers both stays as it is while nobody changes it.
+/// A Service that prefers both families stays unchanged until it is updated.
 fn unchanged_preference(service: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old else {
         return false;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_is_what_there_is() {
+    fn a_single_stack_cluster_gives_its_only_ip_family() {
         let (service, errors) = settled(document!({}), None);
         assert!(errors.is_empty());
         assert_eq!(service.str_at(&["spec", "ipFamilyPolicy"]), "SingleStack");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn headless_without_a_selector_may_have_both() {
+    fn a_headless_service_without_selector_may_have_both_ip_families() {
         let headless = document!({"clusterIP": "None", "clusterIPs": ["None"]});
         let (service, errors) = settled(headless, None);
         assert!(errors.is_empty(), "{errors:?}");

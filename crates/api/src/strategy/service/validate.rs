@@ -5,14 +5,14 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{self, all_invalid, names};
 use crate::repeats::Seen;
 use crate::strategy::addresses;
+use crate::strategy::checks::{invalid_number, required_one_of};
 use crate::strategy::ingress::{balancer_hostname, known_addresses};
-use crate::strategy::pod::containers::{numbers, one_of};
 use crate::strategy::pod::probes;
 use crate::strategy::service::{externally_accessible, is_headless, needs_health_check, spec};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-/// Checks a Service, its metadata apart; what `old` had is accepted as it was.
+/// Checks a Service without its metadata. Values of `old` are valid.
 pub fn service(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = topology_annotations(object);
     let kind = object.str_at(&["spec", "type"]);
@@ -199,7 +199,7 @@ fn balancer_class(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks what an update did to the families.
+/// Checks a change of the IP families.
 fn families_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let kind = |object: &Value| object.str_at(&["spec", "type"]).to_string();
     if kind(new) == "ExternalName"
@@ -243,7 +243,7 @@ fn released(new: &Value, left: usize, what: &str) -> Option<FieldError> {
     (left == 1 && !single).then(|| FieldError::invalid(&spec("ipFamilyPolicy"), value, detail))
 }
 
-/// Checks what an update did to the cluster IPs.
+/// Checks a change of the cluster IPs.
 fn cluster_ips_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let kind = |object: &Value| object.str_at(&["spec", "type"]).to_string();
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
@@ -312,8 +312,8 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         }
         let number = port.i64_at(&["port"]).unwrap_or(0);
         let wrong = names::port_number(number);
-        errors.extend(numbers(&at.child("port"), number, wrong));
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        errors.extend(invalid_number(&at.child("port"), number, wrong));
+        required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
         errors.extend(probes::port(
             port.get("targetPort"),
             &at.child("targetPort"),
@@ -393,7 +393,7 @@ fn session_affinity(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks addresses, families and their policy; also part of allocation.
+/// Checks addresses, IP families and their policy. Allocation calls this too.
 pub fn cluster_ips(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if object.str_at(&["spec", "type"]) == "ExternalName" {
@@ -512,7 +512,7 @@ fn traffic_policies(object: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(&path, port, detail));
         }
         (true, 0) => errors.push(FieldError::required(&path, "")),
-        (true, _) => errors.extend(numbers(&path, port, names::port_number(port))),
+        (true, _) => errors.extend(invalid_number(&path, port, names::port_number(port))),
     }
     let internal = object.at(&["spec", "internalTrafficPolicy"]);
     let path = spec("internalTrafficPolicy");

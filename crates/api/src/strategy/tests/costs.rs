@@ -1,5 +1,5 @@
-//! What validation costs: lists of one object grow to many thousand items, and neither the work nor
-//! the errors may grow with their square.
+//! The cost of validation: with lists of many thousand items, neither the work nor the number of
+//! errors may grow quadratically.
 
 use super::*;
 use crate::steps;
@@ -13,7 +13,7 @@ fn validated(group: &str, kind: &str, object: &Value) -> usize {
 }
 
 #[test]
-fn long_lists_are_checked_for_repeats_in_n_log_n() {
+fn duplicates_in_long_lists_are_found_in_n_log_n() {
     steps::assert_n_log_n(|count| {
         let name = |item: usize| format!("n{item:06}");
         let volumes = list(
@@ -53,7 +53,7 @@ fn long_lists_are_checked_for_repeats_in_n_log_n() {
 }
 
 #[test]
-fn repeated_owners_are_left_out_in_n_log_n() {
+fn duplicate_owner_references_are_removed_in_n_log_n() {
     let owners = |count: usize| {
         document!({"metadata": {"ownerReferences": list(count, |item| {
             document!({"uid": format!("{:06}", item / 2)})
@@ -72,7 +72,7 @@ fn repeated_owners_are_left_out_in_n_log_n() {
 
 #[test]
 fn errors_do_not_multiply_with_the_length_of_lists() {
-    // Upstream tells of each pair of terms that are alike.
+    // Upstream reports each pair of equal terms.
     let class = document!({
         "provisioner": "a", "allowedTopologies": list(5_000, |_| Value::object()),
     });
@@ -92,7 +92,7 @@ fn errors_do_not_multiply_with_the_length_of_lists() {
     // And one warning for each pair of ports.
     let ports = list(2_000, |_| document!({"containerPort": 80}));
     let pod = document!({"spec": {"containers": [{"name": "a", "ports": ports}]}});
-    let pods = catalogue::find("", "v1", "pods").unwrap();
+    let pods = catalogue::built_in().find("", "v1", "pods").unwrap();
     assert!(crate::warnings::of(pods, &pod, None, "").len() < 5_000);
     // A claim that is not there names all that are.
     let name = |item: usize| format!("claim-{item:05}");

@@ -12,7 +12,7 @@ fn check(kind: &str, object: Value, expected: &[&str]) {
 }
 
 #[test]
-fn claims() {
+fn invalid_resource_claims_are_rejected() {
     let (claim, errors) = made(
         GROUP,
         "ResourceClaim",
@@ -43,7 +43,7 @@ fn claims() {
 }
 
 #[test]
-fn answered_claims() {
+fn invalid_resource_claim_statuses_are_rejected() {
     let claims = strategy(GROUP, "ResourceClaim");
     let (old, _) = made(
         GROUP,
@@ -91,7 +91,7 @@ fn answered_claims() {
 }
 
 #[test]
-fn slices() {
+fn invalid_resource_slices_are_rejected() {
     check(
         "ResourceSlice",
         document!({"spec": {"driver": "d.example.com", "pool": {"name": "p", "resourceSliceCount": 0}}}),
@@ -114,7 +114,7 @@ fn slices() {
 }
 
 #[test]
-fn runtime_classes() {
+fn invalid_runtime_classes_are_rejected() {
     let (_, errors) = made(
         "node.k8s.io",
         "RuntimeClass",

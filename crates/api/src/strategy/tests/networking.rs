@@ -12,7 +12,7 @@ fn check(kind: &str, object: Value, expected: &[&str]) {
 }
 
 #[test]
-fn ingresses() {
+fn invalid_ingresses_are_rejected() {
     check(
         "Ingress",
         document!({"spec": {}}),
@@ -60,7 +60,7 @@ fn ingresses() {
 }
 
 #[test]
-fn network_policies() {
+fn invalid_network_policies_are_rejected() {
     let (object, errors) = made(
         GROUP,
         "NetworkPolicy",
@@ -86,7 +86,7 @@ fn network_policies() {
 }
 
 #[test]
-fn ranges_and_addresses() {
+fn invalid_service_cidrs_and_ip_addresses_are_rejected() {
     check(
         "ServiceCIDR",
         document!({"spec": {"cidrs": ["10.0.0.0/8", "11.0.0.0/8"]}}),

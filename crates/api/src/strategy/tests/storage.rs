@@ -19,7 +19,7 @@ fn volume(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 #[test]
-fn volumes() {
+fn invalid_persistent_volumes_are_rejected() {
     let (made, errors) = made("", "PersistentVolume", volume(|_| {}));
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(
@@ -71,7 +71,7 @@ fn volumes() {
 }
 
 #[test]
-fn a_volume_keeps_its_source() {
+fn the_source_of_a_persistent_volume_is_immutable() {
     let (old, _) = made("", "PersistentVolume", volume(|_| {}));
     let mut new = old.clone();
     new.set(&["spec", "hostPath", "path"], "/other");
@@ -85,7 +85,7 @@ fn a_volume_keeps_its_source() {
 }
 
 #[test]
-fn times_of_phases() {
+fn a_change_of_the_phase_sets_its_transition_time() {
     let volumes = strategy("", "PersistentVolume");
     let (mut object, _) = made("", "PersistentVolume", volume(|_| {}));
     volumes.stamp(&mut object, None, "", "t1");
@@ -108,7 +108,7 @@ fn claim() -> Value {
 }
 
 #[test]
-fn claims() {
+fn invalid_persistent_volume_claims_are_rejected() {
     let (old, errors) = made("", "PersistentVolumeClaim", claim());
     assert!(errors.is_empty(), "{errors:?}");
     let mut source = claim();
@@ -158,7 +158,7 @@ fn claims() {
 }
 
 #[test]
-fn classes_and_drivers() {
+fn invalid_storage_classes_and_csi_drivers_are_rejected() {
     let group = "storage.k8s.io";
     check(
         group,
@@ -207,7 +207,7 @@ fn classes_and_drivers() {
 }
 
 #[test]
-fn limits_and_quotas() {
+fn invalid_limit_ranges_and_quotas_are_rejected() {
     let limits = document!({"spec": {"limits": [
         {"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "2"}},
         {"type": "Odd"},

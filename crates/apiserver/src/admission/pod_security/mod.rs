@@ -30,10 +30,10 @@ const HARMLESS: [&str; 8] = [
 
 pub(super) async fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
     let resource = admitted.resource;
-    match (resource.group, resource.kind) {
+    match (&*resource.group, &*resource.kind) {
         ("", "Namespace") if admitted.subresource.is_empty() => namespace(admitted),
         ("", "Pod") => pod(admitted).await,
-        _ if admitted.subresource.is_empty() => match template(resource.group, resource.kind) {
+        _ if admitted.subresource.is_empty() => match template(&*resource.group, &*resource.kind) {
             Some(path) => controller(admitted, path).await,
             None => Ok(()),
         },
@@ -153,7 +153,7 @@ fn namespace(admitted: &Admitted<'_>) -> Result<(), Status> {
         .is_some_and(|(_, old_errors)| *old_errors == errors);
     if !errors.is_empty() && !known {
         let name = admitted.name();
-        return Err(api::field::invalid(admitted.resource, name, errors));
+        return Err(admitted.resource.invalid(name, errors));
     }
     let Some((old, _)) = before else {
         return Ok(());

@@ -25,9 +25,9 @@ pub struct ImageArguments {
 
 #[derive(Subcommand)]
 enum ImageCommand {
-    /// Import OCI or docker-save archives, plain or compressed with gzip or zstd
+    /// Import images from OCI or docker-save archives, also compressed with gzip or zstd
     Import {
-        /// Archives; - is standard input
+        /// Archives to import, or - for standard input
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
@@ -35,7 +35,7 @@ enum ImageCommand {
     Export {
         #[arg(value_name = "IMAGE", required = true)]
         images: Vec<String>,
-        /// Where to write the archive
+        /// File to write the archive to
         #[arg(short, long, value_name = "FILE.tar")]
         output: PathBuf,
     },
@@ -43,18 +43,18 @@ enum ImageCommand {
     Pull(pull::PullArguments),
     /// List images
     Ls,
-    /// Remove names of images; an image goes with its last name. An id stands for all its names
+    /// Remove images by name or ID; an image is deleted with its last name, and an ID means all names of its image
     Rm {
         #[arg(value_name = "IMAGE", required = true)]
         images: Vec<String>,
     },
-    /// Remove images that no container uses, and whatever is left of earlier ones
+    /// Remove images that no container uses, and layers that no image uses
     Prune {
-        /// Imported images too, which no registry could give back
+        /// Also remove imported images, which cannot be pulled again
         #[arg(long)]
         all: bool,
     },
-    /// Read every byte of the stored images and throw away what is damaged
+    /// Verify every byte of the stored images, and remove damaged images
     Verify,
 }
 
@@ -92,7 +92,7 @@ fn run_on(layout: &Layout, store: ImageStore, command: ImageCommand) -> Result<E
             store
                 .export(&images, &output)
                 .with_context(|| format!("exporting to {}", output.display()))?;
-            tell!("exported {} to {}", images.join(", "), output.display());
+            print_line!("Exported {} to {}.", images.join(", "), output.display());
             Ok(ExitCode::SUCCESS)
         }
         ImageCommand::Pull(pull) => super::block_on(pull::run(store, layout, pull)),
@@ -114,7 +114,7 @@ fn import(store: &ImageStore, files: Vec<PathBuf>) -> Result<ExitCode> {
                 .with_context(|| format!("importing {}", file.display()))?,
         };
         for name in names {
-            tell!("imported {name}");
+            print_line!("Imported {name}.");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -149,11 +149,11 @@ fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<Exit
     let used = runtime::in_use(&layout.runtime())?;
     for image in images {
         match store.remove_name(image, &used.images)? {
-            NameRemoval::Unknown => bail!("no image {image}"),
+            NameRemoval::Unknown => bail!("there is no image {image}"),
             NameRemoval::InUse => bail!(
-                "{image} is the last name of an image that containers use: remove their pods first"
+                "{image} is the last name of an image that containers use: delete their pods first"
             ),
-            NameRemoval::Name | NameRemoval::Image => tell!("removed {image}"),
+            NameRemoval::Name | NameRemoval::Image => print_line!("Removed {image}."),
         }
     }
     collect(store, layout)
@@ -168,7 +168,7 @@ fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
         }
         if store.remove(&image.id)? {
             let name = image.tags.first().or(image.digests.first());
-            tell!("removed {}", name.unwrap_or(&image.id));
+            print_line!("Removed {}.", name.unwrap_or(&image.id));
         }
     }
     collect(store, layout)
@@ -178,8 +178,10 @@ fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
 fn collect(store: &ImageStore, layout: &Layout) -> Result<ExitCode> {
     let used = runtime::in_use(&layout.runtime())?;
     match store.collect_counting(&used.layers)? {
-        Some(removed) => tell!("freed {}", megabytes(removed.bytes)),
-        None => tell!("an image is being added; its layers go with the next collection"),
+        Some(removed) => print_line!("Freed {}.", megabytes(removed.bytes)),
+        None => print_line!(
+            "No layers were removed, because an image is being added at the moment: try again later."
+        ),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -190,10 +192,10 @@ fn verify(store: &ImageStore) -> Result<ExitCode> {
         match store.check(&image, true) {
             Ok(()) => {
                 let name = image.tags.first().or(image.digests.first());
-                tell!("sound    {}", name.unwrap_or(&image.id));
+                print_line!("intact   {}", name.unwrap_or(&image.id));
             }
             Err(error) => {
-                tell!("DAMAGED  {error}");
+                print_line!("DAMAGED  {error}");
                 damaged += 1;
             }
         }

@@ -12,7 +12,7 @@ use runtime::images::{Credentials, ImageStore, LayerProgress, Puller, Settings, 
 use super::megabytes;
 use crate::layout::Layout;
 
-/// How often lines are drawn anew.
+/// How often the progress lines are redrawn.
 const PACE: Duration = Duration::from_millis(100);
 const BAR: u64 = 24;
 
@@ -20,7 +20,7 @@ const BAR: u64 = 24;
 pub struct PullArguments {
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<String>,
-    /// User and password for the registry; "-" reads them from standard input
+    /// User and password for the registry, or - to read USER:PASSWORD from standard input
     #[arg(long, value_name = "USER:PASSWORD")]
     creds: Option<String>,
 }
@@ -53,7 +53,11 @@ pub async fn run(store: ImageStore, layout: &Layout, arguments: PullArguments) -
         let record = result
             .map_err(anyhow::Error::new)
             .with_context(|| format!("failed to pull image {image}"))?;
-        tell!("pulled {image} ({}, {})", record.id, megabytes(record.size));
+        print_line!(
+            "Pulled {image} ({}, {}).",
+            record.id,
+            megabytes(record.size)
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,11 +73,12 @@ fn credentials(given: Option<String>) -> Result<Credentials> {
     let (user, password) = text
         .trim_end_matches('\n')
         .split_once(':')
-        .context("credentials are USER:PASSWORD")?;
+        .context("--creds must have the form USER:PASSWORD")?;
     Ok(Credentials::Basic(user.to_owned(), password.to_owned()))
 }
 
-/// On a terminal the lines are drawn over; elsewhere each layer is told once per stage.
+/// Shows the progress of layers: on a terminal the lines are redrawn, elsewhere each layer gets one
+/// line per stage.
 struct Display {
     terminal: bool,
     drawn: usize,
@@ -112,7 +117,7 @@ impl Display {
     }
 }
 
-/// `4f2a1c9d0b12  downloading  [#####...]  3.1 MB of 9.9 MB (2.0 MB from before)`.
+/// `4f2a1c9d0b12  downloading  [#####...]  3.1 MB of 9.9 MB (resumed after 2.0 MB)`.
 fn line(layer: &LayerProgress) -> String {
     let short: String = layer.digest.chars().skip(7).take(12).collect();
     let stage = match layer.stage {
@@ -131,7 +136,7 @@ fn line(layer: &LayerProgress) -> String {
         .collect();
     let resumed = match layer.resumed {
         0 => String::new(),
-        bytes => format!(" ({} from before)", megabytes(bytes)),
+        bytes => format!(" (resumed after {})", megabytes(bytes)),
     };
     format!(
         "{short}  {stage:<11}  [{bar}]  {} of {}{resumed}",
@@ -145,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_is_one_line() {
+    fn the_progress_of_a_layer_is_one_line() {
         let layer = LayerProgress {
             digest: format!("sha256:{}", "0123456789abcdef".repeat(4)),
             total: 10_000_000,
@@ -155,7 +160,7 @@ mod tests {
         };
         assert_eq!(
             line(&layer),
-            "0123456789ab  downloading  [############............]  5.0 MB of 10.0 MB (1.0 MB from before)"
+            "0123456789ab  downloading  [############............]  5.0 MB of 10.0 MB (resumed after 1.0 MB)"
         );
     }
 }

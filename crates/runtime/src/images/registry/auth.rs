@@ -1,11 +1,11 @@
 //! From a challenge and credentials to an `Authorization` header: basic authentication, or a token
-//! asked for where the registry says.
+//! requested from the token server that the registry names.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::{Client, header::HeaderValue};
 use serde::Deserialize;
 
-use super::{Credentials, Error, challenge::Challenge, endpoint};
+use super::{Credentials, Error, body::small_body, challenge::Challenge};
 
 /// A token server's answer; both names are in use.
 #[derive(Deserialize)]
@@ -16,8 +16,9 @@ struct Token {
     access_token: String,
 }
 
-/// What to show for `challenges`. `None` if nothing we have would do. `default_scope` is asked for
-/// where the challenge names none; `secure` says that the registry itself was reached over TLS.
+/// The header that answers `challenges`, or `None` if the credentials answer none of them.
+/// `default_scope` is requested where the challenge names none; `secure` means that the registry itself
+/// was reached over TLS.
 pub async fn authorization(
     client: &Client,
     credentials: &Credentials,
@@ -96,7 +97,7 @@ pub async fn authorization(
                         why: format!("status {status}"),
                     });
                 }
-                let bytes = endpoint::small_body(response, host).await?;
+                let bytes = small_body(response, host).await?;
                 let token: Token =
                     serde_json::from_slice(&bytes).map_err(|error| Error::Nonsense {
                         host: host.into(),
@@ -128,7 +129,7 @@ fn basic(credentials: &Credentials) -> Option<HeaderValue> {
     }
 }
 
-/// Never printed by anything that prints headers.
+/// A header value that is never printed.
 fn secret(text: String) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(text).ok()?;
     value.set_sensitive(true);

@@ -1,6 +1,6 @@
-//! The `WWW-Authenticate` header: what a registry wants to see before it answers.
+//! The `WWW-Authenticate` header: the kinds of authentication that a registry accepts.
 
-/// One thing it would accept.
+/// One kind of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
     Basic,
@@ -62,7 +62,7 @@ fn parameters(text: &str) -> (Vec<(String, String)>, &str) {
     }
 }
 
-/// What stands before the closing quote, and what comes after it.
+/// The text before the closing quote, and the rest after it.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();

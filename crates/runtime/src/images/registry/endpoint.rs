@@ -1,18 +1,19 @@
 //! One host of a registry: requests with its headers, its certificates and our credentials.
 //!
-//! Redirects are followed here and not by the HTTP client: what proves who we are goes to the host
-//! it was meant for and to no other.
+//! Redirects are followed here and not by the HTTP client, so that credentials are sent to this host
+//! and to no other.
 
 use std::fs;
 
 use bytes::Bytes;
+use environment::chain;
 use parking_lot::Mutex;
 use reqwest::{
     Client, Response, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, RANGE, WWW_AUTHENTICATE},
 };
 
-use super::{Credentials, Error, LARGEST_DOCUMENT, Settings, auth, challenge, hosts::Host};
+use super::{Credentials, Error, Settings, auth, body::small_body, challenge, hosts::Host};
 use crate::images::reference::Name;
 
 const MOST_REDIRECTS: usize = 10;
@@ -25,7 +26,7 @@ pub struct Endpoint {
     /// For messages.
     pub label: String,
     client: Client,
-    /// For hosts that this one sends us to: without our certificate.
+    /// The client for hosts of redirects, which has no client certificate.
     elsewhere: Client,
     credentials: Credentials,
     repository: String,
@@ -33,7 +34,7 @@ pub struct Endpoint {
     authorization: Mutex<Option<HeaderValue>>,
 }
 
-/// Who gave an answer.
+/// The host that gave an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Host,
@@ -41,7 +42,7 @@ enum Asker {
     Elsewhere,
 }
 
-/// What is asked for beside the path.
+/// The headers of a request.
 #[derive(Clone, Copy, Default)]
 pub struct Want<'a> {
     pub accept: Option<&'a str>,
@@ -79,7 +80,7 @@ impl Endpoint {
         })
     }
 
-    /// A small answer whole, and the digest its header tells.
+    /// The whole body of a small answer, and the digest in its header.
     pub async fn document(
         &self,
         path: &str,
@@ -88,21 +89,21 @@ impl Endpoint {
         let mut attempt = 1;
         let response = loop {
             match self.get(path, Want { accept, from: 0 }).await {
-                // Overloaded registries say so; a moment later they often answer.
+                // An overloaded registry often answers a moment later.
                 Err(error @ Error::Status { .. }) if error.is_passing() && attempt < ATTEMPTS => {
-                    tracing::debug!(%error, "asked again soon");
+                    tracing::debug!(error = %chain(&error), "the request is repeated");
                     tokio::time::sleep(PAUSE * attempt).await;
                     attempt += 1;
                 }
                 other => break other?,
             }
         };
-        let told = response
+        let digest = response
             .headers()
             .get("docker-content-digest")
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        Ok((small_body(response, &self.label).await?, told))
+        Ok((small_body(response, &self.label).await?, digest))
     }
 
     /// Any successful answer, after authentication where it is wanted.
@@ -112,7 +113,7 @@ impl Endpoint {
             url.query_pairs_mut().append_pair("ns", registry);
         }
         let (mut response, mut asker) = self.follow(url.clone(), want).await?;
-        // A host that we were only sent to must not ask for what proves who we are.
+        // The host of a redirect gets no credentials, whatever it asks for.
         if response.status().as_u16() == 401
             && asker == Asker::Host
             && self.authorize(&response).await?
@@ -203,7 +204,7 @@ impl Endpoint {
             if url.scheme() == "https" && next.scheme() != "https" {
                 return Err(self.nonsense(format!("a redirect away from TLS to {next}")));
             }
-            // Who was sent away once is not trusted with the way back either.
+            // After a redirect to another host, a redirect back gets no credentials either.
             if next.origin() != origin {
                 asker = Asker::Elsewhere;
             }
@@ -264,25 +265,7 @@ impl Endpoint {
     }
 }
 
-/// A body that must be small, whatever its header says.
-pub async fn small_body(mut response: Response, host: &str) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|source| Error::Transport {
-        host: host.into(),
-        source: source.without_url(),
-    })? {
-        if bytes.len() as u64 + chunk.len() as u64 > LARGEST_DOCUMENT {
-            return Err(Error::Nonsense {
-                host: host.into(),
-                why: "a document that is too large".into(),
-            });
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
-}
-
-/// With our certificate, if there is one and it `shows` it.
+/// An HTTP client for the host, with the client certificate if `shows`.
 fn client(host: &Host, settings: &Settings, shows: bool) -> Result<Client, Error> {
     // The first caller decides the process's provider; an error means it is already decided.
     let _ = rustls::crypto::ring::default_provider().install_default();

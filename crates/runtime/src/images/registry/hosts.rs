@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::{Error, Settings};
 use crate::images::reference;
 
-/// A host that may answer, and how to speak to it.
+/// A host that may answer, and how to connect to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Everything before `/<repository>/manifests/…`.
@@ -25,7 +25,7 @@ pub struct Host {
     pub pull: bool,
     /// May be asked what a tag means.
     pub resolve: bool,
-    /// The registry it stands in for, if it is another one.
+    /// The registry that it is a mirror of, if it is one.
     pub stands_for: Option<String>,
     pub authorities: Vec<PathBuf>,
     /// Certificate and key; without a key the file holds both.
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told_and_not_ignored() {
+    fn a_wrong_file_is_an_error_and_not_ignored() {
         for text in [
             "server = 1",
             "[host]\n\"ftp://x\" = {}",

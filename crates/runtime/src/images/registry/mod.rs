@@ -1,28 +1,33 @@
-//! A registry as a pull sees it: the hosts that may answer for it in order (mirrors first), who we
-//! are to each of them, and the two things asked of them: manifests and blobs.
+//! A registry as a pull sees it: its hosts in order (mirrors first), the credentials for each of them,
+//! and the two kinds of requests: manifests and blobs.
 //!
-//! Nothing here touches the store, and what a host says is believed only as far as digests go.
+//! Nothing here touches the store, and every answer of a host is checked against its digest.
 
 mod auth;
+mod body;
 mod challenge;
+#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod endpoint;
+#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod hosts;
 
 pub use endpoint::{Endpoint, Want};
 
 use std::{path::PathBuf, time::Duration};
 
+use environment::chain;
+
 use super::{Error as ImageError, content, manifest::MANIFEST_TYPES, reference::Name};
 
 /// Manifests and configurations are small; anything bigger is not one.
 pub const LARGEST_DOCUMENT: u64 = 8 << 20;
 
-/// What can go wrong between us and a registry.
+/// Why a registry did not serve a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{path}: {why}")]
     Configuration { path: PathBuf, why: String },
-    #[error("{host}: {source}")]
+    #[error("{host}")]
     Transport {
         host: String,
         #[source]
@@ -62,7 +67,7 @@ impl Error {
     }
 }
 
-/// How to prove who we are to a registry.
+/// The credentials for a registry.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Credentials {
     #[default]
@@ -74,7 +79,7 @@ pub enum Credentials {
     Identity(String),
 }
 
-/// Where registries are described and how patient we are with them.
+/// Where registries are configured, and the timeouts of requests to them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Directories with `<host>/hosts.toml`, as containerd reads them; the first that has one for
@@ -84,7 +89,7 @@ pub struct Settings {
     /// unless a `hosts.toml` says otherwise.
     pub insecure: Vec<String>,
     pub connect_timeout: Duration,
-    /// A host that gives no byte for this long is left.
+    /// A host that sends no byte for this long is given up.
     pub idle_timeout: Duration,
 }
 
@@ -132,23 +137,23 @@ impl Registry {
         let accept = MANIFEST_TYPES.join(", ");
         let wanted = content::hex_of(reference).is_ok().then_some(reference);
         let mut failure = None;
-        // What a tag means is only asked of those trusted with it.
+        // A tag is only resolved by hosts with the capability `resolve`.
         let asked = self.endpoints.iter().filter(|endpoint| match wanted {
             Some(_) => endpoint.host.pull,
             None => endpoint.host.resolve,
         });
         for endpoint in asked {
             match endpoint.document(&path, Some(&accept)).await {
-                Ok((bytes, told)) => {
+                Ok((bytes, announced)) => {
                     let actual = content::sha256(&bytes);
-                    let expected = wanted.map(str::to_owned).or(told);
+                    let expected = wanted.map(str::to_owned).or(announced);
                     match expected.filter(|expected| *expected != actual) {
                         None => return Ok((bytes, actual)),
                         Some(expected) => failure = Some(ImageError::Digest { expected, actual }),
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a registry host cannot help");
+                    tracing::debug!(error = %chain(&error), "a registry host cannot help");
                     failure = Some(self.failed(error));
                 }
             }

@@ -1,4 +1,5 @@
-//! What is read of a bundle's `config.json`: no more than is understood here, and everything of it.
+//! The parts of a bundle's `config.json` that this module understands. A bundle with anything else in
+//! it is not parsed.
 
 use std::{
     collections::HashMap,
@@ -167,7 +168,7 @@ pub enum What {
 }
 
 impl Document {
-    /// None: there is something that is not understood.
+    /// `None` means that the bundle contains something that is not understood.
     pub fn parse(bytes: &[u8]) -> Option<Document> {
         let mut document: Document = serde_json::from_slice(bytes).ok()?;
         let process = &document.process;
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_container_is_understood() {
+    fn the_bundle_of_an_ordinary_container_is_parsed() {
         let document = parse(&ordinary()).expect("ordinary");
         let data = Point {
             destination: "/data".into(),
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_left_to_others() {
+    fn a_bundle_with_unknown_parts_is_left_to_libcontainer() {
         for (pointer, value) in [
             ("/linux/rootfsPropagation", json!("slave")),
             ("/linux/uidMappings", json!([])),

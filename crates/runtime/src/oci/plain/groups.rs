@@ -74,7 +74,7 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Nobody can be in a group without processors or memory nodes, and a new one has none.
+    /// A new cpuset group has no processors and no memory nodes, and no process can join it like that.
     fn inherit_cpus(&self) -> io::Result<()> {
         let Some(mut above) = self.hierarchies.legacy_path("cpuset", "/") else {
             return Ok(());
@@ -93,7 +93,7 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// This process.
+    /// Moves this process into them.
     pub fn join(&self) -> Result<(), Error> {
         for directory in &self.directories {
             write(&directory.join("cgroup.procs"), "0")?;
@@ -167,7 +167,7 @@ fn rule_text(rule: &Rule) -> String {
     )
 }
 
-/// Into a file that is there, at once.
+/// Writes an existing file with one system call.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::OpenOptions::new()
         .write(true)

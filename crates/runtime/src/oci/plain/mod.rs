@@ -1,8 +1,8 @@
-//! The ordinary container, made by our own hand: new mount and pid namespaces, the sandbox's
-//! others, v1 control groups, private mounts. What it takes is read from the bundle, strictly:
-//! whatever is not known here (users of its own, terminals, hooks, shared mounts, cgroup v2) is left
-//! to libcontainer, which does the same with three processes and a look at the whole mount table
-//! for each controller. Both leave the same state behind, so that every other command works on it.
+//! Starts ordinary containers without libcontainer: new mount and pid namespaces, the sandbox's
+//! other namespaces, v1 control groups, private mounts. A bundle with anything else in it (a user
+//! namespace, a terminal, hooks, shared mounts, cgroup v2) is left to libcontainer, which uses three
+//! processes and reads the whole mount table for each controller. Both leave the same state behind, so
+//! that every other command works on it.
 
 mod document;
 mod groups;
@@ -29,21 +29,21 @@ use nix::{
 };
 
 use self::{document::Document, groups::Groups, root::Root};
-use super::{Error, Root as ContainerRoot, exec};
+use super::{Error, Root as ContainerRoot, process};
 use crate::{cgroups::Hierarchies, sys};
 
-/// A container that can be made here, with what lies outside its namespaces at hand.
+/// A container that can be started here, with the opened files that lie outside its namespaces.
 pub struct Plain {
     document: Document,
     hierarchies: Hierarchies,
-    /// New ones.
+    /// The namespaces that are made for the container.
     namespaces: CloneFlags,
-    /// The sandbox's, to be joined.
+    /// The sandbox's namespaces, which the container joins.
     shared: Vec<(File, CloneFlags)>,
 }
 
 impl Plain {
-    /// None: libcontainer's.
+    /// Reads a bundle. `None` means that libcontainer starts this container.
     pub fn read(bundle: &Path) -> Result<Option<Plain>, Error> {
         let path = bundle.join("config.json");
         let bytes = fs::read(&path).map_err(Error::system(path.display().to_string()))?;
@@ -82,7 +82,7 @@ impl Plain {
         }))
     }
 
-    /// Creates and starts it. A failure takes everything back.
+    /// Creates and starts the container. A failure removes everything again.
     pub fn run(
         &self,
         root: &Path,
@@ -109,7 +109,8 @@ impl Plain {
         })
     }
 
-    /// As libcontainer would have it, which reads it again for every other command.
+    /// Writes the container's state in libcontainer's form, since libcontainer reads it for every other
+    /// command.
     fn record(
         &self,
         id: &str,
@@ -145,26 +146,28 @@ impl Plain {
         Ok(())
     }
 
-    /// Returns when the new process runs its own program, or with why it does not.
+    /// Returns when the new process runs its own program, or the reason why it does not.
     fn start(&self, groups: &Groups<'_>, container_root: ContainerRoot) -> Result<Pid, Error> {
         groups.create(&self.document.linux.resources)?;
-        let (mut told, tell) = std::io::pipe().map_err(Error::system("making a pipe"))?;
+        let (mut failures, failure_writer) =
+            std::io::pipe().map_err(Error::system("making a pipe"))?;
         // SAFETY: this process has one thread.
         let forked = unsafe { sys::fork_into(self.namespaces) };
         match forked.map_err(Error::system("making a process"))? {
             ForkResult::Child => {
-                drop(told);
-                let mut tell = tell;
+                drop(failures);
+                let mut failure_writer = failure_writer;
                 let Err(error) = self.become_container(groups, container_root);
-                let _ = tell.write_all(error.to_string().as_bytes());
+                let _ = write!(failure_writer, "{}", environment::chain(&error));
                 // SAFETY: ends this process without running what the parent registered.
                 unsafe { libc::_exit(127) }
             }
             ForkResult::Parent { child: pid } => {
-                drop(tell);
+                drop(failure_writer);
                 let mut failure = String::new();
-                // Ends with the descriptor, which closes when the program is run.
-                told.read_to_string(&mut failure)
+                // The pipe ends when the program is run, which closes the child's end.
+                failures
+                    .read_to_string(&mut failure)
                     .map_err(Error::system("waiting for the container"))?;
                 if failure.is_empty() {
                     return Ok(pid);
@@ -175,8 +178,8 @@ impl Plain {
         }
     }
 
-    /// In the new process, from the outside in: groups, namespaces, the root with all its mounts,
-    /// and last the process itself.
+    /// Called in the new process: joins cgroups and namespaces, makes the root with all its mounts, and
+    /// becomes the container's process.
     fn become_container(
         &self,
         groups: &Groups<'_>,
@@ -202,14 +205,14 @@ impl Plain {
         for point in &document.points {
             root.mount(point)?;
         }
-        let null = root.furnish_dev(&document.linux.devices)?;
-        null.take_streams()?;
+        let null = root.populate_dev(&document.linux.devices)?;
+        null.replace_streams()?;
         root.pivot()?;
         if document.root.readonly {
             root::make_read_only()?;
         }
         root::protect(&document.linux.readonly_paths)?;
         null.mask(&document.linux.masked_paths)?;
-        exec::become_process(process, document.linux.seccomp.as_ref(), None)
+        process::become_process(process, document.linux.seccomp.as_ref(), None)
     }
 }

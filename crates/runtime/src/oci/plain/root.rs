@@ -37,7 +37,7 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "stderr"),
 ];
 
-/// Whether mounts can be taken in hand and changed there (5.12 and later).
+/// Whether the kernel can change detached mounts (5.12 and later).
 pub fn kernel_can() -> bool {
     mount_tree::restrict_path(Path::new("/nonexistent-on-purpose"), READ_ONLY)
         .is_err_and(|error| error.raw_os_error() != Some(libc::ENOSYS))
@@ -92,7 +92,7 @@ impl Root {
         }
     }
 
-    /// What lies at `path` inside, made if there is nothing.
+    /// Opens the file at `path` inside the root; it is made if there is none.
     fn ensure(&self, path: &Path, directory: bool, straight: bool) -> nix::Result<OwnedFd> {
         match self.open(path, straight) {
             Err(Errno::ENOENT) => {}
@@ -137,8 +137,8 @@ impl Root {
         Err(Errno::EAGAIN)
     }
 
-    /// Links and nodes, in a `/dev` that was made here. Returns its `null`.
-    pub fn furnish_dev(&self, devices: &[Device]) -> Result<Null, Error> {
+    /// Makes the links and device nodes of the container's `/dev`. Returns its `null`.
+    pub fn populate_dev(&self, devices: &[Device]) -> Result<Null, Error> {
         let dev = self
             .open(Path::new("/dev"), true)
             .map_err(Error::system("/dev"))?;
@@ -162,14 +162,14 @@ impl Root {
                 .map_err(Error::system(device.path.display().to_string()))?;
         }
         nix::sys::stat::umask(before);
-        // Whoever has all of the host's devices has its terminals' among them.
+        // A container with all devices of the host has the host's `ptmx` among them.
         let failed = || Error::system("/dev/ptmx");
         match unlinkat(&dev, "ptmx", UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(failed()(errno)),
         }
         symlinkat("pts/ptmx", &dev, "ptmx").map_err(failed())?;
-        Null::take(&dev).map_err(Error::system("/dev/null"))
+        Null::open(&dev).map_err(Error::system("/dev/null"))
     }
 
     fn make_node(&self, device: &Device) -> nix::Result<()> {
@@ -190,7 +190,7 @@ impl Root {
         nix::unistd::fchownat(&parent, name, Some(uid), Some(gid), flags)
     }
 
-    /// Makes it the root of this process, and lets go of everything else.
+    /// Makes it the root of this process and unmounts the old root.
     pub fn pivot(self) -> Result<(), Error> {
         let failed = || Error::system("entering the root");
         // A descriptor of the path alone does for going there.
@@ -202,17 +202,17 @@ impl Root {
     }
 }
 
-/// A path to what a descriptor stands for.
+/// A path that leads to an open file.
 fn through(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// The container's own `/dev/null`. Taken in hand once, where it was made, and checked; never looked
-/// for by its path again, which may mean something else by then.
+/// The container's own `/dev/null`. It is opened and checked once, where it was made, and never by its
+/// path again, which may lead to something else by then.
 pub struct Null(OwnedFd);
 
 impl Null {
-    fn take(dev: &OwnedFd) -> io::Result<Null> {
+    fn open(dev: &OwnedFd) -> io::Result<Null> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let null = openat(dev, "null", flags, Mode::empty())?;
         let status = fstat(&null)?;
@@ -223,13 +223,14 @@ impl Null {
         Ok(Null(null))
     }
 
-    /// It takes the place of the host's in the standard streams. Before the root is entered: the
-    /// host's `/proc` leads from the descriptor to the device.
-    pub fn take_streams(&self) -> Result<(), Error> {
-        self.replace_streams().map_err(Error::system("/dev/null"))
+    /// Replaces the host's `/dev/null` in the standard streams. This must come before the root is
+    /// entered: the host's `/proc` leads from the descriptor to the device.
+    pub fn replace_streams(&self) -> Result<(), Error> {
+        self.duplicate_into_streams()
+            .map_err(Error::system("/dev/null"))
     }
 
-    fn replace_streams(&self) -> io::Result<()> {
+    fn duplicate_into_streams(&self) -> io::Result<()> {
         let mut options = fs::OpenOptions::new();
         let null = options.read(true).write(true).open(through(&self.0))?;
         for stream in 0..3 {
@@ -266,7 +267,7 @@ impl Null {
     }
 }
 
-/// What lies at a path now, after the root was entered; None: nothing that would need protection.
+/// Opens what lies at a path after the root was entered; `None` if there is nothing to protect.
 fn find(path: &Path) -> io::Result<Option<OwnedFd>> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -308,14 +309,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_null_device_is_taken_for_it() {
+    fn only_the_null_device_is_accepted_as_dev_null() {
         let directory = tempfile::tempdir().unwrap();
         let open = |path: &Path| {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
             nix::fcntl::open(path, flags, Mode::empty()).unwrap()
         };
         let null = directory.path().join("null");
-        let taken = || Null::take(&open(directory.path())).is_ok();
+        let taken = || Null::open(&open(directory.path())).is_ok();
         assert!(!taken(), "there is none");
         fs::write(&null, "").unwrap();
         assert!(!taken(), "a file");

@@ -1,4 +1,5 @@
-//! A network's configuration file: which one counts, and what it says. Versions 0.3.1 to 1.1.
+//! The configuration file of the pod network: which file is used, and its content. Versions 0.3.1 to
+//! 1.1.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-/// What we speak, newest last.
+/// The supported versions, the newest last.
 const VERSIONS: [&str; 6] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "1.1.1"];
 
 /// A network as its file describes it.
@@ -82,8 +83,8 @@ fn parse(bytes: &[u8]) -> Result<Configuration, String> {
     })
 }
 
-/// The newest version that the file offers and we speak: `cniVersions` (since 1.1) beside
-/// `cniVersion`.
+/// The newest version that the file offers (in `cniVersions`, since 1.1, or `cniVersion`) and that is
+/// supported.
 fn choose_version(document: &Map<String, Value>) -> Result<String, String> {
     let offered: Vec<&str> = document
         .get("cniVersions")
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_common_version_is_spoken() {
+    fn the_newest_common_version_is_used() {
         let with = |versions: &str| format!(r#"{{"name":"x","type":"ptp"{versions}}}"#);
         let check = |versions: &str, expected: &str| {
             assert_eq!(version_of(&with(versions)).as_deref(), Ok(expected));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_counts() {
+    fn the_first_file_in_order_is_used() {
         let directory = tempfile::tempdir().unwrap();
         let load = || Configuration::load(directory.path());
         assert!(matches!(load(), Err(Error::NotConfigured(_))));

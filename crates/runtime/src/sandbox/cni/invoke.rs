@@ -1,5 +1,5 @@
 //! One call of one plugin: a child process with the request on its input, the answer on its output,
-//! and a limit to everyone's patience. The plugin that is part of this binary is called the same way
+//! and a time limit. The plugin that is part of this binary is called the same way
 //! on a thread.
 
 use std::{
@@ -17,22 +17,22 @@ use tokio::{
 };
 
 use super::Error;
-use crate::{config::OwnPlugin, oci};
+use crate::{config::OwnPlugin, own_executable::is_own_executable};
 
 /// A plugin that takes longer is ended, and its call has failed. Kubelets give a sandbox four
 /// minutes in all.
-pub const PATIENCE: Duration = Duration::from_secs(90);
-/// More than any plugin has to say.
+pub const PLUGIN_TIMEOUT: Duration = Duration::from_secs(90);
+/// A plugin may write this much; the rest is dropped.
 const MOST_OUTPUT: u64 = 4 << 20;
 
-/// What a call says besides its request.
+/// One call of a plugin, except for its request.
 pub struct Call<'a> {
     pub command: &'static str,
     pub plugin: &'a str,
     pub bin_dirs: &'a [PathBuf],
     /// Of one attachment; GC and STATUS have none.
     pub attachment: Option<Environment<'a>>,
-    pub patience: Duration,
+    pub timeout: Duration,
     pub own_plugin: Option<&'a OwnPlugin>,
 }
 
@@ -71,7 +71,7 @@ pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
     }
     if let Some(own) = call.own_plugin
         && own.name == call.plugin
-        && oci::is_own_executable(&executable)
+        && is_own_executable(&executable)
     {
         return on_thread(call, own, variables, request).await;
     }
@@ -83,20 +83,22 @@ pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
-    let talked = tokio::time::timeout(call.patience, talk(&mut child, request)).await;
+    let talked = tokio::time::timeout(call.timeout, talk(&mut child, request)).await;
     let Ok(talked) = talked else {
         // It may hold the network's locks; the next call must not wait for it.
         let _ = child.kill().await;
         return Err(failed(format!(
             "no answer in {} seconds",
-            call.patience.as_secs()
+            call.timeout.as_secs()
         )));
     };
     let (success, status, stdout, stderr) = talked.map_err(|error| failed(error.to_string()))?;
     let answer: Option<Value> = serde_json::from_slice(&stdout).ok();
     if !success {
         let said = || format!("{status}: {}", String::from_utf8_lossy(&stderr).trim());
-        return Err(failed(answer.as_ref().and_then(told).unwrap_or_else(said)));
+        return Err(failed(
+            answer.as_ref().and_then(error_message).unwrap_or_else(said),
+        ));
     }
     Ok(answer.unwrap_or(Value::Null))
 }
@@ -122,14 +124,19 @@ async fn on_thread(
             let _ = sender.send(plugin(&variables, &input));
         })
         .map_err(|error| failed(error.to_string()))?;
-    let answer = tokio::time::timeout(call.patience, receiver)
+    let answer = tokio::time::timeout(call.timeout, receiver)
         .await
-        .map_err(|_| failed(format!("no answer in {} seconds", call.patience.as_secs())))?
+        .map_err(|_| failed(format!("no answer in {} seconds", call.timeout.as_secs())))?
         .map_err(|_| failed("it panicked".to_owned()))?;
     let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
     match answer {
         Ok(text) => Ok(parse(&text).unwrap_or(Value::Null)),
-        Err(text) => Err(failed(parse(&text).as_ref().and_then(told).unwrap_or(text))),
+        Err(text) => Err(failed(
+            parse(&text)
+                .as_ref()
+                .and_then(error_message)
+                .unwrap_or(text),
+        )),
     }
 }
 
@@ -141,7 +148,7 @@ async fn talk(child: &mut tokio::process::Child, request: &Value) -> std::io::Re
     let bytes = request.to_string().into_bytes();
     let write = async move {
         if let Some(mut stdin) = stdin {
-            // A plugin that does not read its input tells why on its output.
+            // A plugin that does not read its input writes the reason to its output.
             let _ = stdin.write_all(&bytes).await;
         }
     };
@@ -167,7 +174,7 @@ async fn talk(child: &mut tokio::process::Child, request: &Value) -> std::io::Re
 }
 
 /// The specification's error structure in one line.
-fn told(answer: &Value) -> Option<String> {
+fn error_message(answer: &Value) -> Option<String> {
     let message = answer.get("msg")?.as_str()?;
     let details = answer
         .get("details")

@@ -1,7 +1,8 @@
 //! The CNI specification's runtime side, versions 0.3.1 to 1.1: a configuration list, its plugins
 //! run in order for ADD and CHECK and in reverse for DEL, results passed on and remembered; STATUS
-//! before pods come, GC for what nobody attached any more.
+//! before the first pod, GC for attachments without a sandbox.
 
+#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod configuration;
 mod invoke;
 
@@ -45,14 +46,14 @@ pub struct Network {
     bin_dirs: Vec<PathBuf>,
     /// What this cluster remembers for CHECK and DEL, per attachment.
     cache: PathBuf,
-    patience: Duration,
+    timeout: Duration,
     own_plugin: Option<OwnPlugin>,
 }
 
 /// One pod's attachment.
 pub struct Attachment<'a> {
     pub sandbox: &'a str,
-    /// None once the namespace is gone: the plugins then release what they keep outside of it.
+    /// `None` once the namespace is gone: the plugins then release what they keep outside of it.
     pub netns: Option<&'a Path>,
     pub pod_name: &'a str,
     pub pod_namespace: &'a str,
@@ -69,7 +70,7 @@ impl Network {
             configuration: Configuration::load(conf_dir)?,
             bin_dirs: bin_dirs.to_vec(),
             cache: cache.to_owned(),
-            patience: invoke::PATIENCE,
+            timeout: invoke::PLUGIN_TIMEOUT,
             own_plugin: None,
         })
     }
@@ -82,8 +83,8 @@ impl Network {
 
     /// How long one plugin may take.
     #[cfg(test)]
-    pub fn with_patience(mut self, patience: Duration) -> Network {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout: Duration) -> Network {
+        self.timeout = timeout;
         self
     }
 
@@ -163,8 +164,8 @@ impl Network {
         Ok(())
     }
 
-    /// Lets the plugins release what belongs to none of the `living` sandboxes. Before 1.1 that is
-    /// done by DEL of what we remember ourselves.
+    /// Makes the plugins release what belongs to none of the `living` sandboxes. Before 1.1 that is done
+    /// by DEL for every attachment in the cache.
     pub async fn collect(&self, living: &BTreeSet<String>) -> Result<(), Error> {
         if self.configuration.disable_gc {
             return Ok(());
@@ -305,7 +306,7 @@ impl Network {
                 netns: attachment.netns,
                 arguments: arguments(attachment),
             }),
-            patience: self.patience,
+            timeout: self.timeout,
             own_plugin: self.own_plugin.as_ref(),
         };
         invoke(&call, request).await
@@ -326,7 +327,7 @@ fn arguments(attachment: &Attachment<'_>) -> String {
     )
 }
 
-/// What plugins that declare a capability are told, by the names of CNI's conventions.
+/// The arguments for plugins that declare a capability, by the names of CNI's conventions.
 fn capabilities(attachment: &Attachment<'_>) -> Map<String, Value> {
     let mut args = Map::new();
     let mappings = port_mappings(attachment.port_mappings);

@@ -176,7 +176,7 @@ async fn a_failing_plugin_is_undone_and_recovers() {
 async fn a_hanging_plugin_is_ended() {
     let stage = Stage::new("1.0.0");
     stage.plugin("first", "exec sleep 1000");
-    let network = stage.network().with_patience(Duration::from_millis(200));
+    let network = stage.network().with_timeout(Duration::from_millis(200));
     let error = network.add(&stage.attachment()).await.unwrap_err();
     assert!(error.to_string().contains("no answer in"), "{error}");
     stage.plugin("first", ANSWERS);

@@ -1,40 +1,40 @@
 //! A client on the standard streams of a container's own process.
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
-use streaming::remote_command::{Options, Outcome, Session};
+use environment::chain;
+use streaming::remote_command::{CommandOutcome, Options, Session};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{carry, exec};
+use super::{SessionParts, carry, exec};
 use crate::{
-    service::{Error, state::Runtime},
+    service::{Error, container_table::ContainerTable, sandbox_table::SandboxTable},
     shim::session::{self, Attached},
 };
 
-pub async fn run(runtime: &Runtime, container: &str, options: Options, session: Session) {
-    match attached(runtime, container, options, session).await {
+pub async fn run(parts: &SessionParts, container: &str, options: Options, session: Session) {
+    match attached(parts, container, options, session).await {
         Ok(()) => {}
         Err((session, error)) => {
-            let told = tonic::Status::from(error);
-            let text = format!("error attaching to container: {}", told.message());
-            session.finish(&Outcome::Failure(text)).await;
+            let text = format!("error attaching to container: {}", chain(&error));
+            session.finish(&CommandOutcome::Failure(text)).await;
         }
     }
 }
 
 async fn attached(
-    runtime: &Runtime,
+    parts: &SessionParts,
     container: &str,
     options: Options,
     mut session: Session,
 ) -> Result<(), (Session, Error)> {
-    let begun = begin(runtime, container, options).await;
+    let begun = begin(parts, container, options).await;
     let (ends, attached) = match begun {
         Ok(begun) => begun,
         Err(error) => return Err((session, error)),
     };
-    let mut container_end = match runtime.container_end(container) {
+    let mut container_end = match parts.containers.end(container) {
         Ok(end) => end,
         Err(error) => return Err((session, error)),
     };
@@ -49,14 +49,12 @@ async fn attached(
         }
     }
     let mut helpers = JoinSet::new();
-    let once = runtime
-        .container_record(container)
+    let once = parts
+        .containers
+        .record(container)
         .is_ok_and(|record| record.config.stdin_once);
-    let closes = StdinClosing {
-        runtime: runtime.clone(),
-        container: container.to_owned(),
-        wanted: options.stdin && once && !attached.terminal,
-    };
+    let closes_stdin = options.stdin && once && !attached.terminal;
+    let stdin_closing = StdinClosing::new(parts, container);
     if let Some(stdin) = attached.stdin {
         if attached.terminal
             && let Ok(terminal) = stdin.try_clone()
@@ -69,7 +67,9 @@ async fn attached(
             helpers.spawn(async move {
                 carry::input(source, &mut writer).await;
                 drop(writer);
-                closes.close().await;
+                if closes_stdin {
+                    stdin_closing.close().await;
+                }
             });
         }
     }
@@ -85,47 +85,50 @@ async fn attached(
     };
     let left = tokio::select! {
         () = drained => false,
-        // Its output has its own end; without any, this is it.
+        // The session ends with the output, or without any output with the container.
         () = over, if !watching => false,
         () = session.closed() => true,
     };
     if left {
         // The one client that may give input is gone.
         helpers.abort_all();
-        if options.stdin && once && !attached.terminal {
-            close_stdin(runtime, container).await;
+        if closes_stdin {
+            StdinClosing::new(parts, container).close().await;
         }
         return Ok(());
     }
     ended.cancel();
     drop(helpers);
-    session.finish(&Outcome::Success).await;
+    session.finish(&CommandOutcome::Success).await;
     Ok(())
 }
 
-/// Tells the shim that a container which reads its input once has had it.
+/// Closes the standard input of a container that reads it once (`stdinOnce`).
 struct StdinClosing {
-    runtime: Runtime,
+    sandboxes: Arc<SandboxTable>,
+    containers: Arc<ContainerTable>,
     container: String,
-    wanted: bool,
 }
 
 impl StdinClosing {
-    async fn close(&self) {
-        if self.wanted {
-            close_stdin(&self.runtime, &self.container).await;
+    fn new(parts: &SessionParts, container: &str) -> StdinClosing {
+        StdinClosing {
+            sandboxes: parts.sandboxes.clone(),
+            containers: parts.containers.clone(),
+            container: container.to_owned(),
         }
     }
-}
 
-async fn close_stdin(runtime: &Runtime, container: &str) {
-    let shim = runtime
-        .container_record(container)
-        .and_then(|record| runtime.shim_for(&record));
-    if let Ok(shim) = shim
-        && let Err(error) = shim.close_stdin(container).await
-    {
-        tracing::debug!(%error, container, "standard input could not be closed");
+    async fn close(self) {
+        let container = &self.container;
+        let record = self.containers.record(container);
+        let shim = record.and_then(|record| self.sandboxes.running_shim(&record.sandbox));
+        if let Ok(shim) = shim
+            && let Err(error) = shim.close_stdin(container).await
+        {
+            let error = chain(&error);
+            tracing::debug!(%error, container, "standard input could not be closed");
+        }
     }
 }
 
@@ -136,11 +139,11 @@ struct Ends {
 }
 
 async fn begin(
-    runtime: &Runtime,
+    parts: &SessionParts,
     container: &str,
     options: Options,
 ) -> Result<(Ends, Attached), Error> {
-    let record = runtime.running(container)?;
+    let record = parts.containers.running(container)?;
     let mut ends = Ends::default();
     let pipe = || -> io::Result<(tokio::net::unix::pipe::Receiver, OwnedFd)> {
         let (ours, theirs) = io::pipe()?;
@@ -156,7 +159,7 @@ async fn begin(
         let (ours, theirs) = pipe().map_err(failed())?;
         (ends.stderr, stderr) = (Some(ours), Some(theirs));
     }
-    let directory = runtime.shim_directory(&record.sandbox);
+    let directory = parts.host.shim_directory(&record.sandbox);
     let attached = session::attach(&directory, container, stdout, stderr)
         .await
         .map_err(Error::shim(format!(

@@ -23,8 +23,8 @@ pub fn writer(descriptor: OwnedFd) -> io::Result<pipe::Sender> {
     pipe::Sender::from_owned_fd_unchecked(descriptor)
 }
 
-/// Output to the client, until its end. When `ended` is told, what is there is still read, but
-/// nothing more is waited for: somebody else may have inherited the pipe.
+/// Copies output to the client until its end. When `ended` is cancelled, the bytes in the pipe are still
+/// read, but no more are waited for: another process may have inherited the pipe.
 pub async fn output(reader: pipe::Receiver, sink: Sink, ended: CancellationToken) {
     let mut buffer = vec![0; CHUNK];
     loop {

@@ -7,39 +7,40 @@ use std::{
     time::Duration,
 };
 
-use streaming::remote_command::{Options, Outcome, Resizes, Session};
+use environment::chain;
+use streaming::remote_command::{CommandOutcome, Options, Resizes, Session};
 use tokio::{net::UnixListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::carry;
+use super::{SessionParts, carry};
 use crate::{
-    service::{Error, state::Runtime},
+    run_files,
+    service::{Error, host::Host},
     shim::session::{self, Running, Stdio},
     sys,
 };
 
 /// How long the OCI command may take to hand over a terminal.
-const CONSOLE_PATIENCE: Duration = Duration::from_secs(30);
+const CONSOLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A terminal's last output arrives after its process has ended, but not long after.
-const TERMINAL_PATIENCE: Duration = Duration::from_secs(2);
+const TERMINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub async fn run(
-    runtime: &Runtime,
+    parts: &SessionParts,
     container: &str,
     command: &[String],
     options: Options,
     mut session: Session,
 ) {
     let started = match options.tty {
-        true => on_terminal(runtime, container, command).await,
-        false => on_pipes(runtime, container, command, options).await,
+        true => on_terminal(parts, container, command).await,
+        false => on_pipes(parts, container, command, options).await,
     };
     let (running, ends) = match started {
         Ok(started) => started,
         Err(error) => {
-            let told = tonic::Status::from(error);
-            let text = format!("error executing command in container: {}", told.message());
-            return session.finish(&Outcome::Failure(text)).await;
+            let text = format!("error executing command in container: {}", chain(&error));
+            return session.finish(&CommandOutcome::Failure(text)).await;
         }
     };
     let ended = CancellationToken::new();
@@ -50,7 +51,7 @@ pub async fn run(
     ] {
         if let (Some(reader), Some(sink)) = (reader, sink) {
             let ended = match options.tty {
-                // It has an end of its own.
+                // A terminal's output has an end of its own.
                 true => CancellationToken::new(),
                 false => ended.clone(),
             };
@@ -59,7 +60,7 @@ pub async fn run(
     }
     let mut helpers = JoinSet::new();
     if let (Some(mut writer), Some(source)) = (ends.stdin, session.stdin.take()) {
-        // Its end is the end of the command's input; a terminal stays.
+        // The end of the client's input ends the command's; a terminal stays open.
         helpers.spawn(async move { carry::input(source, &mut writer).await });
     }
     if let Some(terminal) = ends.terminal {
@@ -73,7 +74,7 @@ pub async fn run(
     ended.cancel();
     let drained = async { while outputs.join_next().await.is_some() {} };
     match options.tty {
-        true => drop(tokio::time::timeout(TERMINAL_PATIENCE, drained).await),
+        true => drop(tokio::time::timeout(TERMINAL_TIMEOUT, drained).await),
         false => tokio::select! {
             () = drained => {}
             () = session.closed() => {}
@@ -81,13 +82,16 @@ pub async fn run(
     }
     drop(helpers);
     let outcome = match code {
-        Ok(code) => Outcome::Exit(code),
-        Err(error) => Outcome::Failure(format!("error executing command in container: {error}")),
+        Ok(code) => CommandOutcome::Exit(code),
+        Err(error) => {
+            let text = format!("error executing command in container: {}", chain(&error));
+            CommandOutcome::Failure(text)
+        }
     };
     session.finish(&outcome).await;
 }
 
-/// Tells the terminal its sizes; never ends by itself.
+/// Sets the terminal to each size that the client reports; never ends by itself.
 pub async fn resize(mut resizes: Resizes, terminal: OwnedFd) {
     loop {
         let size = resizes.next().await;
@@ -110,15 +114,18 @@ struct Ends {
 }
 
 async fn on_pipes(
-    runtime: &Runtime,
+    parts: &SessionParts,
     container: &str,
     command: &[String],
     options: Options,
 ) -> Result<(Running, Ends), Error> {
-    let record = runtime.running(container)?;
-    let process = runtime.process_to_exec(&record, command, false).await?;
+    let record = parts.containers.running(container)?;
+    let process = parts
+        .execution
+        .process_to_exec(&record, command, false)
+        .await?;
     let (ends, stdio) = pipes(options).map_err(Error::file("a pipe"))?;
-    let directory = runtime.shim_directory(&record.sandbox);
+    let directory = parts.host.shim_directory(&record.sandbox);
     let running = session::exec(&directory, container, process, stdio, None)
         .await
         .map_err(Error::shim(format!(
@@ -148,14 +155,17 @@ fn pipes(options: Options) -> io::Result<(Ends, Stdio)> {
 }
 
 async fn on_terminal(
-    runtime: &Runtime,
+    parts: &SessionParts,
     container: &str,
     command: &[String],
 ) -> Result<(Running, Ends), Error> {
-    let record = runtime.running(container)?;
-    let process = runtime.process_to_exec(&record, command, true).await?;
-    let console = Console::open(runtime)?;
-    let directory = runtime.shim_directory(&record.sandbox);
+    let record = parts.containers.running(container)?;
+    let process = parts
+        .execution
+        .process_to_exec(&record, command, true)
+        .await?;
+    let console = Console::open(&parts.host)?;
+    let directory = parts.host.shim_directory(&record.sandbox);
     let path = Some(console.path.clone());
     let starting = async {
         session::exec(&directory, container, process, Stdio::default(), path)
@@ -183,11 +193,11 @@ struct Console {
 }
 
 impl Console {
-    fn open(runtime: &Runtime) -> Result<Console, Error> {
-        let directory = runtime.0.config.state.join("consoles");
-        let path = directory.join(&runtime.new_id()[..16]);
+    fn open(host: &Host) -> Result<Console, Error> {
+        let directory = host.config().state.join("consoles");
+        let path = directory.join(&host.new_id()[..16]);
         let open = || -> io::Result<Console> {
-            std::fs::create_dir_all(&directory)?;
+            run_files::create_directory(&directory)?;
             let listener = sys::listen(&path)?;
             listener.set_nonblocking(true)?;
             Ok(Console {
@@ -204,10 +214,10 @@ impl Console {
             stream.readable().await?;
             let stream = stream.into_std()?;
             stream.set_nonblocking(false)?;
-            stream.set_read_timeout(Some(CONSOLE_PATIENCE))?;
+            stream.set_read_timeout(Some(CONSOLE_TIMEOUT))?;
             sys::receive_terminal(&stream)
         };
-        match tokio::time::timeout(CONSOLE_PATIENCE, receiving).await {
+        match tokio::time::timeout(CONSOLE_TIMEOUT, receiving).await {
             Ok(terminal) => terminal.map_err(Error::file(&self.path)),
             Err(_) => Err(Error::Deadline("no terminal was handed over".into())),
         }
@@ -216,6 +226,6 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = run_files::remove(&self.path);
     }
 }

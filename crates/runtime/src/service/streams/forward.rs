@@ -8,58 +8,94 @@ use std::{
     time::Duration,
 };
 
+use environment::chain;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use nix::sched::{CloneFlags, setns};
 use streaming::{Upgrade, port_forward};
 use tokio::sync::oneshot;
 
-use crate::{records::SandboxPhase, service::state::Runtime};
+use super::SessionParts;
+use crate::{
+    records::SandboxPhase,
+    service::{Error, sandbox_table::SandboxTable},
+};
 
-const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a port of a pod could not be reached.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error(transparent)]
+    Sandbox(#[from] Error),
+    #[error("sandbox container {0:?} is not running")]
+    NotRunning(String),
+    #[error("failed to enter the pod's network")]
+    Namespace(#[source] io::Error),
+    #[error(
+        "failed to connect to localhost:{port} inside the pod's network: IPv4: {v4}; IPv6: {v6}"
+    )]
+    Connect {
+        port: u16,
+        v4: io::Error,
+        v6: io::Error,
+    },
+    #[error("the connection cannot be used")]
+    Adopt(#[source] io::Error),
+    #[error("the dialling thread could not be started")]
+    Thread(#[source] io::Error),
+    #[error("the dialling thread ended")]
+    Ended,
+}
 
 pub async fn run(
-    runtime: &Runtime,
+    parts: &SessionParts,
     sandbox: &str,
     ports: &[u16],
     io: TokioIo<Upgraded>,
     upgrade: &Upgrade,
 ) {
     let dial = |port: u16| {
-        let (runtime, sandbox) = (runtime.clone(), sandbox.to_owned());
+        let (sandboxes, sandbox) = (parts.sandboxes.clone(), sandbox.to_owned());
         async move {
-            let record = runtime
-                .sandbox_record(&sandbox)
-                .map_err(|error| error.to_string())?;
-            if record.phase != SandboxPhase::Ready {
-                return Err(format!("sandbox container {sandbox:?} is not running"));
-            }
-            let stream = dial_inside(record.netns, port).await?;
-            let adopted = stream
-                .set_nonblocking(true)
-                .and_then(|()| tokio::net::TcpStream::from_std(stream));
-            adopted.map_err(|error| error.to_string())
+            let dialled = dial(&sandboxes, sandbox, port).await;
+            // The client is shown this text.
+            dialled.map_err(|error| chain(&error).to_string())
         }
     };
     port_forward::serve(io, upgrade, sandbox, ports, dial).await;
 }
 
-/// On a thread that is given up afterwards: it changes its namespace and never comes back.
-async fn dial_inside(netns: Option<PathBuf>, port: u16) -> Result<TcpStream, String> {
+async fn dial(
+    sandboxes: &SandboxTable,
+    sandbox: String,
+    port: u16,
+) -> Result<tokio::net::TcpStream, DialError> {
+    let record = sandboxes.record(&sandbox)?;
+    if record.phase != SandboxPhase::Ready {
+        return Err(DialError::NotRunning(sandbox));
+    }
+    let stream = dial_inside(record.netns, port).await?;
+    stream
+        .set_nonblocking(true)
+        .and_then(|()| tokio::net::TcpStream::from_std(stream))
+        .map_err(DialError::Adopt)
+}
+
+/// Dials on a thread of its own, which changes its network namespace and then ends.
+async fn dial_inside(netns: Option<PathBuf>, port: u16) -> Result<TcpStream, DialError> {
     let (sender, receiver) = oneshot::channel();
     let dialling = std::thread::Builder::new()
         .name("port-forward".into())
         .spawn(move || {
             let entered = netns.as_deref().map(enter).unwrap_or(Ok(()));
             let connected = entered
-                .map_err(|error| format!("failed to enter the pod's network: {error}"))
+                .map_err(DialError::Namespace)
                 .and_then(|()| connect(port));
             let _ = sender.send(connected);
         });
-    dialling.map_err(|error| error.to_string())?;
-    receiver
-        .await
-        .unwrap_or_else(|_| Err("the dialling thread ended".into()))
+    dialling.map_err(DialError::Thread)?;
+    receiver.await.unwrap_or(Err(DialError::Ended))
 }
 
 fn enter(netns: &Path) -> io::Result<()> {
@@ -67,15 +103,14 @@ fn enter(netns: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn connect(port: u16) -> Result<TcpStream, String> {
+fn connect(port: u16) -> Result<TcpStream, DialError> {
     let attempt = |address: IpAddr| {
-        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), DIAL_PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), DIAL_TIMEOUT)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     };
-    attempt(Ipv4Addr::LOCALHOST.into()).or_else(|first: io::Error| {
-        attempt(Ipv6Addr::LOCALHOST.into()).map_err(|second: io::Error| {
-            format!("failed to connect to localhost:{port} inside the pod's network: IPv4: {first}; IPv6: {second}")
-        })
+    attempt(Ipv4Addr::LOCALHOST.into()).or_else(|v4: io::Error| {
+        let second = attempt(Ipv6Addr::LOCALHOST.into());
+        second.map_err(|v6: io::Error| DialError::Connect { port, v4, v6 })
     })
 }

@@ -1,5 +1,5 @@
-//! The streaming server: exec, attach and port-forward are asked for over CRI, which answers with
-//! a URL here that is good once and for a minute. It listens on loopback only.
+//! The streaming server. A client asks for exec, attach or port-forward over CRI and gets a URL of
+//! this server that can be used once and for a minute. The server listens on loopback only.
 
 mod attach;
 mod carry;
@@ -7,9 +7,7 @@ mod exec;
 mod forward;
 mod tickets;
 
-pub use tickets::Tickets;
-
-use std::{collections::VecDeque, convert::Infallible, io, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, sync::Arc, time::Duration};
 
 use cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use http::{Request, Response, StatusCode};
@@ -24,8 +22,11 @@ use streaming::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, state::Runtime};
-use tickets::Wish;
+use super::{
+    Error, container_table::ContainerTable, execution::Execution, host::Host,
+    sandbox_table::SandboxTable,
+};
+use tickets::{SessionRequest, Tickets};
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -35,15 +36,73 @@ const WAITING: usize = 256;
 
 type Body = Full<bytes::Bytes>;
 
-/// Opens the server's socket and remembers where it is.
-pub async fn listen(runtime: &Runtime) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
-    runtime.0.tickets.listen_at(listener.local_addr()?);
-    Ok(listener)
+/// The streaming server's state.
+pub struct Streams {
+    parts: SessionParts,
+    tickets: Tickets,
+}
+
+/// The parts of the server that a session works with.
+pub struct SessionParts {
+    pub host: Arc<Host>,
+    pub sandboxes: Arc<SandboxTable>,
+    pub containers: Arc<ContainerTable>,
+    pub execution: Arc<Execution>,
+}
+
+impl Streams {
+    pub fn new(parts: SessionParts) -> Streams {
+        Streams {
+            parts,
+            tickets: Tickets::default(),
+        }
+    }
+
+    /// Opens the streaming server's socket, whose address is part of every URL.
+    pub async fn listen(&self) -> io::Result<TcpListener> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        self.tickets.listen_at(listener.local_addr()?);
+        Ok(listener)
+    }
+
+    pub fn prepare_exec(&self, request: ExecRequest) -> Result<String, Error> {
+        let options = options(request.stdin, request.stdout, request.stderr, request.tty)?;
+        let container = self.running(&request.container_id)?;
+        self.ticket(SessionRequest::Exec(container, request.cmd, options))
+    }
+
+    pub fn prepare_attach(&self, request: AttachRequest) -> Result<String, Error> {
+        let options = options(request.stdin, request.stdout, request.stderr, request.tty)?;
+        let container = self.running(&request.container_id)?;
+        self.ticket(SessionRequest::Attach(container, options))
+    }
+
+    pub fn prepare_port_forward(&self, request: PortForwardRequest) -> Result<String, Error> {
+        let sandbox = self.parts.sandboxes.id(&request.pod_sandbox_id)?;
+        let ports = request
+            .port
+            .iter()
+            .map(|port| u16::try_from(*port).ok().filter(|port| *port > 0))
+            .collect::<Option<Vec<u16>>>()
+            .ok_or_else(|| Error::Invalid("a port is not between 1 and 65535".into()))?;
+        self.ticket(SessionRequest::PortForward(sandbox, ports))
+    }
+
+    /// The full id of a container, which must run.
+    fn running(&self, id: &str) -> Result<String, Error> {
+        let containers = &self.parts.containers;
+        Ok(containers.running(&containers.id(id)?)?.id)
+    }
+
+    fn ticket(&self, request: SessionRequest) -> Result<String, Error> {
+        let mut token = [0; 18];
+        self.parts.host.environment().fill(&mut token);
+        self.tickets.issue(request, &token)
+    }
 }
 
 /// Serves until `shutdown`; sessions end with it.
-pub async fn serve(runtime: Runtime, listener: TcpListener, shutdown: CancellationToken) {
+pub async fn serve(streams: Arc<Streams>, listener: TcpListener, shutdown: CancellationToken) {
     let mut waiting = Waiting::default();
     loop {
         let accepted = tokio::select! {
@@ -53,7 +112,7 @@ pub async fn serve(runtime: Runtime, listener: TcpListener, shutdown: Cancellati
         match accepted {
             Ok((stream, _)) => {
                 let over = waiting.add();
-                let connection = connection(runtime.clone(), stream, shutdown.clone());
+                let connection = connection(streams.clone(), stream, shutdown.clone());
                 tokio::spawn(async move {
                     tokio::select! {
                         () = over.cancelled() => {}
@@ -69,8 +128,8 @@ pub async fn serve(runtime: Runtime, listener: TcpListener, shutdown: Cancellati
     }
 }
 
-/// The connections whose session has not begun, the oldest first. Each is told to end, or tells
-/// that it has ended, by its token.
+/// The connections whose session has not begun, the oldest first. The token of each is cancelled to
+/// end it, and cancelled by itself when it has ended.
 #[derive(Default)]
 struct Waiting(VecDeque<CancellationToken>);
 
@@ -90,11 +149,11 @@ impl Waiting {
     }
 }
 
-async fn connection(runtime: Runtime, stream: TcpStream, shutdown: CancellationToken) {
+async fn connection(streams: Arc<Streams>, stream: TcpStream, shutdown: CancellationToken) {
     let _ = stream.set_nodelay(true);
     let ending = shutdown.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&runtime, request, &ending);
+        let response = answer(&streams, request, &ending);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -112,34 +171,36 @@ async fn connection(runtime: Runtime, stream: TcpStream, shutdown: CancellationT
     }
 }
 
-/// Switches protocols and lets the session go on by itself.
+/// Switches protocols; the session then runs in a task of its own.
 fn answer(
-    runtime: &Runtime,
+    streams: &Arc<Streams>,
     request: Request<Incoming>,
     shutdown: &CancellationToken,
 ) -> Response<Body> {
     let path = request.uri().path().trim_matches('/');
-    let wish = path.split_once('/').and_then(|(kind, token)| {
-        let tickets = &runtime.0.tickets;
-        tickets.redeem(token).filter(|wish| wish.kind() == kind)
+    let wanted = path.split_once('/').and_then(|(kind, token)| {
+        let wanted = streams.tickets.redeem(token);
+        wanted.filter(|wanted| wanted.kind() == kind)
     });
-    let Some(wish) = wish else {
+    let Some(wanted) = wanted else {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     };
-    let agreed = match &wish {
-        Wish::Exec(..) | Wish::Attach(..) => remote_command::negotiate(request.headers()),
-        Wish::Forward(..) => port_forward::negotiate(request.headers()),
+    let agreed = match &wanted {
+        SessionRequest::Exec(..) | SessionRequest::Attach(..) => {
+            remote_command::negotiate(request.headers())
+        }
+        SessionRequest::PortForward(..) => port_forward::negotiate(request.headers()),
     };
     let upgrade = match agreed {
         Ok(upgrade) => upgrade,
         Err(refusal) => return refused(&refusal),
     };
     let response = upgrade.response();
-    let (runtime, shutdown) = (runtime.clone(), shutdown.clone());
+    let (streams, shutdown) = (streams.clone(), shutdown.clone());
     tokio::spawn(async move {
         let session = async {
             match hyper::upgrade::on(request).await {
-                Ok(upgraded) => fulfil(runtime, wish, TokioIo::new(upgraded), upgrade).await,
+                Ok(upgraded) => run(&streams.parts, wanted, TokioIo::new(upgraded), upgrade).await,
                 Err(error) => tracing::debug!(%error, "a session did not begin"),
             }
         };
@@ -151,25 +212,25 @@ fn answer(
     response
 }
 
-async fn fulfil(
-    runtime: Runtime,
-    wish: Wish,
+async fn run(
+    parts: &SessionParts,
+    wanted: SessionRequest,
     io: TokioIo<hyper::upgrade::Upgraded>,
     upgrade: Upgrade,
 ) {
-    match wish {
-        Wish::Exec(container, command, options) => {
+    match wanted {
+        SessionRequest::Exec(container, command, options) => {
             if let Some(session) = begin(io, &upgrade, options).await {
-                exec::run(&runtime, &container, &command, options, session).await;
+                exec::run(parts, &container, &command, options, session).await;
             }
         }
-        Wish::Attach(container, options) => {
+        SessionRequest::Attach(container, options) => {
             if let Some(session) = begin(io, &upgrade, options).await {
-                attach::run(&runtime, &container, options, session).await;
+                attach::run(parts, &container, options, session).await;
             }
         }
-        Wish::Forward(sandbox, ports) => {
-            forward::run(&runtime, &sandbox, &ports, io, &upgrade).await;
+        SessionRequest::PortForward(sandbox, ports) => {
+            forward::run(parts, &sandbox, &ports, io, &upgrade).await;
         }
     }
 }
@@ -198,37 +259,6 @@ fn text(status: StatusCode, message: &'static str) -> Response<Body> {
     response
 }
 
-impl Runtime {
-    pub fn prepare_exec(&self, request: ExecRequest) -> Result<String, Error> {
-        let options = options(request.stdin, request.stdout, request.stderr, request.tty)?;
-        let id = self.running(&self.container_id(&request.container_id)?)?.id;
-        self.ticket(Wish::Exec(id, request.cmd, options))
-    }
-
-    pub fn prepare_attach(&self, request: AttachRequest) -> Result<String, Error> {
-        let options = options(request.stdin, request.stdout, request.stderr, request.tty)?;
-        let id = self.running(&self.container_id(&request.container_id)?)?.id;
-        self.ticket(Wish::Attach(id, options))
-    }
-
-    pub fn prepare_port_forward(&self, request: PortForwardRequest) -> Result<String, Error> {
-        let id = self.sandbox_id(&request.pod_sandbox_id)?;
-        let ports = request
-            .port
-            .iter()
-            .map(|port| u16::try_from(*port).ok().filter(|port| *port > 0))
-            .collect::<Option<Vec<u16>>>()
-            .ok_or_else(|| Error::Invalid("a port is not between 1 and 65535".into()))?;
-        self.ticket(Wish::Forward(id, ports))
-    }
-
-    fn ticket(&self, wish: Wish) -> Result<String, Error> {
-        let mut token = [0; 18];
-        self.0.environment.fill(&mut token);
-        self.0.tickets.issue(wish, &token)
-    }
-}
-
 fn options(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<Options, Error> {
     if tty && stderr {
         return Err(Error::Invalid("tty and stderr cannot both be true".into()));
@@ -251,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_connection_too_many_closes_the_oldest_that_waits() {
+    fn one_waiting_connection_too_many_closes_the_oldest() {
         let mut waiting = Waiting::default();
         let first: Vec<_> = (0..WAITING).map(|_| waiting.add()).collect();
         first[0].cancel();

@@ -1,4 +1,5 @@
-//! Sessions that have been asked for: each is named by a token that is good once and for a minute.
+//! Sessions that have been requested over CRI and not begun: each has a token that can be used once
+//! and for a minute.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::OnceLock, time::Duration};
 
@@ -9,27 +10,27 @@ use tokio::time::Instant;
 
 use crate::service::Error;
 
-const LIFE: Duration = Duration::from_secs(60);
-const MOST: usize = 1000;
+const LIFETIME: Duration = Duration::from_secs(60);
+const MOST_TICKETS: usize = 1000;
 
-/// What a session shall do.
+/// The session that a client has requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SessionRequest {
     /// Container, command, streams.
     Exec(String, Vec<String>, Options),
     /// Container, streams.
     Attach(String, Options),
-    /// Sandbox, ports named beforehand.
-    Forward(String, Vec<u16>),
+    /// Sandbox, and the ports that the client named beforehand.
+    PortForward(String, Vec<u16>),
 }
 
-impl Wish {
+impl SessionRequest {
     /// The first part of the URL's path.
     pub fn kind(&self) -> &'static str {
         match self {
-            Wish::Exec(..) => "exec",
-            Wish::Attach(..) => "attach",
-            Wish::Forward(..) => "portforward",
+            SessionRequest::Exec(..) => "exec",
+            SessionRequest::Attach(..) => "attach",
+            SessionRequest::PortForward(..) => "portforward",
         }
     }
 }
@@ -37,7 +38,7 @@ impl Wish {
 #[derive(Default)]
 pub struct Tickets {
     address: OnceLock<SocketAddr>,
-    issued: Mutex<BTreeMap<String, (Wish, Instant)>>,
+    issued: Mutex<BTreeMap<String, (SessionRequest, Instant)>>,
 }
 
 impl Tickets {
@@ -45,8 +46,8 @@ impl Tickets {
         let _ = self.address.set(address);
     }
 
-    /// The URL under which the wish is fulfilled.
-    pub fn issue(&self, wish: Wish, token: &[u8]) -> Result<String, Error> {
+    /// The URL under which the session begins.
+    pub fn issue(&self, request: SessionRequest, token: &[u8]) -> Result<String, Error> {
         let address = self
             .address
             .get()
@@ -55,19 +56,19 @@ impl Tickets {
         let now = Instant::now();
         let mut issued = self.issued.lock();
         issued.retain(|_, (_, until)| *until > now);
-        if issued.len() >= MOST {
+        if issued.len() >= MOST_TICKETS {
             return Err(Error::Precondition(
                 "maximum number of in-flight requests exceeded".into(),
             ));
         }
-        let url = format!("http://{address}/{}/{token}", wish.kind());
-        issued.insert(token, (wish, now + LIFE));
+        let url = format!("http://{address}/{}/{token}", request.kind());
+        issued.insert(token, (request, now + LIFETIME));
         Ok(url)
     }
 
-    pub fn redeem(&self, token: &str) -> Option<Wish> {
-        let (wish, until) = self.issued.lock().remove(token)?;
-        (until > Instant::now()).then_some(wish)
+    pub fn redeem(&self, token: &str) -> Option<SessionRequest> {
+        let (request, until) = self.issued.lock().remove(token)?;
+        (until > Instant::now()).then_some(request)
     }
 }
 
@@ -76,17 +77,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_ticket_is_good_once_and_for_a_minute() {
+    async fn a_ticket_can_be_used_once_and_for_a_minute() {
         let tickets = Tickets::default();
-        let wish = Wish::Forward("sandbox".into(), vec![]);
-        assert!(tickets.issue(wish.clone(), &[1]).is_err());
+        let request = SessionRequest::PortForward("sandbox".into(), vec![]);
+        assert!(tickets.issue(request.clone(), &[1]).is_err());
         tickets.listen_at(([127, 0, 0, 1], 1).into());
-        let url = tickets.issue(wish.clone(), &[1]).unwrap();
+        let url = tickets.issue(request.clone(), &[1]).unwrap();
         assert_eq!(url, "http://127.0.0.1:1/portforward/AQ");
-        assert_eq!(tickets.redeem("AQ"), Some(wish.clone()));
+        assert_eq!(tickets.redeem("AQ"), Some(request.clone()));
         assert_eq!(tickets.redeem("AQ"), None);
-        tickets.issue(wish, &[2]).unwrap();
-        tokio::time::advance(LIFE).await;
+        tickets.issue(request, &[2]).unwrap();
+        tokio::time::advance(LIFETIME).await;
         assert_eq!(tickets.redeem("Ag"), None);
     }
 }

@@ -29,28 +29,28 @@ pub fn profile(security: &LinuxContainerSecurityContext) -> Result<Option<String
     decide(security, enabled, loaded, || profile::load(loaded))
 }
 
-/// What a pod asks for.
-enum Wish<'a> {
+/// The profile that a pod asks for.
+enum RequestedProfile<'a> {
     Nothing,
     Default,
     Unconfined,
     Named(&'a str),
 }
 
-fn wish(security: &LinuxContainerSecurityContext) -> Wish<'_> {
+fn requested_profile(security: &LinuxContainerSecurityContext) -> RequestedProfile<'_> {
     if let Some(profile) = &security.apparmor {
         return match profile.profile_type() {
-            ProfileType::Localhost => Wish::Named(&profile.localhost_ref),
-            ProfileType::RuntimeDefault => Wish::Default,
-            ProfileType::Unconfined => Wish::Unconfined,
+            ProfileType::Localhost => RequestedProfile::Named(&profile.localhost_ref),
+            ProfileType::RuntimeDefault => RequestedProfile::Default,
+            ProfileType::Unconfined => RequestedProfile::Unconfined,
         };
     }
     #[allow(deprecated, reason = "older kubelets know only this field")]
     match security.apparmor_profile.as_str() {
-        "" => Wish::Nothing,
-        "runtime/default" => Wish::Default,
-        "unconfined" => Wish::Unconfined,
-        other => Wish::Named(other),
+        "" => RequestedProfile::Nothing,
+        "runtime/default" => RequestedProfile::Default,
+        "unconfined" => RequestedProfile::Unconfined,
+        other => RequestedProfile::Named(other),
     }
 }
 
@@ -63,17 +63,19 @@ fn decide(
     if security.privileged {
         return Ok(None);
     }
-    let name = match wish(security) {
-        Wish::Unconfined => return Ok(None),
+    let name = match requested_profile(security) {
+        RequestedProfile::Unconfined => return Ok(None),
         // A kernel without AppArmor has nothing to add to what it gives everybody.
-        Wish::Nothing | Wish::Default if !enabled => return Ok(None),
-        Wish::Default => {
+        RequestedProfile::Nothing | RequestedProfile::Default if !enabled => return Ok(None),
+        RequestedProfile::Default => {
             load_default()?;
             return Ok(Some(profile::NAME.to_owned()));
         }
         // As if it had been asked for, where that can be done.
-        Wish::Nothing => return Ok(load_default().is_ok().then(|| profile::NAME.to_owned())),
-        Wish::Named(name) => name.strip_prefix("localhost/").unwrap_or(name),
+        RequestedProfile::Nothing => {
+            return Ok(load_default().is_ok().then(|| profile::NAME.to_owned()));
+        }
+        RequestedProfile::Named(name) => name.strip_prefix("localhost/").unwrap_or(name),
     };
     if !enabled {
         return Err(Error::Missing(name.to_owned()));
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_ours_where_the_kernel_can() {
+    fn the_default_profile_is_ours_if_the_kernel_has_apparmor() {
         let (loads, fails) = (|| Ok(()), || Err(Error::NoParser));
         let ours = Some(profile::NAME.to_owned());
         let asked = of(ProfileType::RuntimeDefault, "");

@@ -37,12 +37,18 @@ pub struct VolumeBinder {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
+    #[error("{}", client::retry::sentence(.0))]
+    Api(kube::Error),
     #[error("binding volumes: {0}")]
     Lost(String),
     #[error("binding volumes: context deadline exceeded")]
     TimedOut,
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Error {
+        Error::Api(error)
+    }
 }
 
 impl Plugin for VolumeBinder {
@@ -63,10 +69,7 @@ impl PreBind for VolumeBinder {
             let bound = binder.bind(&pod, reservation).await;
             bound.map_err(|error| PreBindError {
                 plugin: NAME,
-                message: match error {
-                    Error::Api(kube::Error::Api(status)) => status.message.clone(),
-                    error => error.to_string(),
-                },
+                message: error.to_string(),
             })
         }))
     }

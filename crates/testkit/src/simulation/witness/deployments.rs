@@ -1,27 +1,28 @@
-//! Deployments and their ReplicaSets: growth stays within the surge, and no pod is taken away that
-//! is needed to stay available.
+//! Deployments and their ReplicaSets: the number of pods stays within maxSurge, and no pod is deleted
+//! that is needed for maxUnavailable.
 
 use serde_json::Value;
 
 use super::{State, Versions, lives, number, owner, text};
+use crate::simulation::violation::Violation;
 
 pub struct Deployment {
     name: String,
     versions: Versions<Limits>,
-    /// A pod was lost to something else than the rollout: until all are back, availability cannot
-    /// be promised.
+    /// A pod was lost to something other than the rollout. Until all pods are available again,
+    /// availability is not guaranteed.
     pub disrupted: bool,
 }
 
-/// What one version of a Deployment allows.
+/// The limits of one version of a Deployment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     replicas: i64,
-    /// The most pods, and the least available ones, while it is rolled out.
+    /// The maximal number of pods and the minimal number of available ones during a rollout.
     most: i64,
     least: i64,
     recreate: bool,
-    /// A paused Deployment is only scaled, as upstream's: its newest set grows at once.
+    /// A paused Deployment is only scaled, as upstream's: its newest ReplicaSet grows at once.
     paused: bool,
 }
 
@@ -31,11 +32,11 @@ pub struct ReplicaSet {
     pub versions: Versions<Size>,
 }
 
-/// What one version of a ReplicaSet asks for.
+/// The limits of one version of a ReplicaSet.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub replicas: i64,
-    /// How many pods of the Deployment had to stay available when this was written.
+    /// The number of the Deployment's pods that had to stay available when this was written.
     least: i64,
 }
 
@@ -56,7 +57,7 @@ impl Limits {
         };
         let surge = amount("maxSurge", true);
         let mut unavailable = amount("maxUnavailable", false);
-        // A rollout that may do neither could not begin.
+        // With both limits at zero a rollout could not start.
         if surge == 0 && unavailable == 0 {
             unavailable = 1;
         }
@@ -75,7 +76,7 @@ impl State {
         &mut self,
         uid: String,
         new: Option<&Value>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Some(new) = new.filter(|new| lives(new)) else {
             self.deployments.remove(&uid);
             return Ok(());
@@ -101,7 +102,7 @@ impl State {
         &mut self,
         uid: String,
         new: Option<&Value>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Some(new) = new.filter(|new| lives(new)) else {
             self.replica_sets.remove(&uid);
             return Ok(());
@@ -147,11 +148,11 @@ impl State {
             .sum();
         let most = limits.iter().map(|limits| limits.most).max().unwrap_or(0);
         if total > most {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "{name} grew to {replicas}: {total} in all where {limits:?} allow {most}"
-            ));
+            )));
         }
-        // A set that has pods may always be scaled, as upstream's.
+        // A ReplicaSet with pods may always be scaled, as upstream's.
         let begins = before == 0;
         if begins
             && limits
@@ -167,17 +168,17 @@ impl State {
                         .is_some_and(|set| set.deployment == deployment)
             });
             if let Some(other) = others.into_iter().next() {
-                return Err(format!(
+                return Err(Violation::new(format!(
                     "{name} grew to {replicas} before {} was gone (Recreate)",
                     other.name
-                ));
+                )));
             }
         }
         Ok(())
     }
 
-    /// A pod that was available is being taken away.
-    pub(super) fn available_pod_goes(&mut self, set: &str, pod: &str) -> Result<(), String> {
+    /// An available pod is being deleted.
+    pub(super) fn available_pod_goes(&mut self, set: &str, pod: &str) -> Result<(), Violation> {
         let Some(set) = self.replica_sets.get(set) else {
             return Ok(());
         };
@@ -195,15 +196,15 @@ impl State {
         let least = asked.chain(limits).min().unwrap_or(0);
         let available = self.available(&uid);
         match available < least {
-            true => Err(format!(
+            true => Err(Violation::new(format!(
                 "{pod} was taken from {}: {available} are left available where {least} must be",
                 deployment.name
-            )),
+            ))),
             false => Ok(()),
         }
     }
 
-    /// A pod is no longer ready, and nobody asked for it.
+    /// A pod has become unready without a deletion.
     pub(super) fn disrupt_deployment(&mut self, set: &str) {
         let deployment = self
             .replica_sets
@@ -216,7 +217,7 @@ impl State {
         }
     }
 
-    /// Availability counts again once there is as much of it as is wanted.
+    /// Availability is guaranteed again once enough pods are available.
     pub(super) fn recover(&mut self, uid: &str) {
         let available = self.available(uid);
         if let Some(deployment) = self.deployments.get_mut(uid)
@@ -303,16 +304,16 @@ mod tests {
     }
 
     #[test]
-    fn growth_beyond_the_surge_is_seen() {
+    fn more_pods_than_max_surge_allows_are_a_violation() {
         let mut state = state(&[deployment(4, 1, 1), set("old", 4, 1)]);
-        // A quarter of four, rounded up, may be more.
+        // maxSurge is a quarter of four, rounded up.
         state.change(None, Some(&set("new", 1, 1))).expect("within");
         let problem = state.change(None, Some(&set("new", 2, 2)));
-        assert!(problem.unwrap_err().contains("6 in all"));
+        assert!(problem.unwrap_err().to_string().contains("6 in all"));
     }
 
     #[test]
-    fn a_version_counts_until_its_controller_has_left_it_behind() {
+    fn old_versions_are_allowed_until_the_controller_has_observed_a_new_one() {
         let mut state = state(&[deployment(4, 1, 1), set("only", 4, 1)]);
         state
             .change(None, Some(&deployment(2, 2, 1)))
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_away_what_must_stay_available_is_seen_but_not_after_a_disruption() {
+    fn too_few_available_pods_are_a_violation_except_after_a_disruption() {
         let objects = [
             deployment(3, 1, 1),
             set("web", 3, 1),
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pods_than_a_replica_set_asks_for_are_seen() {
+    fn more_pods_than_a_replica_set_wants_are_a_violation() {
         let mut state = state(&[
             deployment(1, 1, 1),
             set("web", 1, 1),

@@ -5,17 +5,22 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{State, number, text};
+use crate::simulation::violation::Violation;
 
 #[derive(Default)]
 pub struct Job {
     name: String,
-    /// Indexes of which a pod has succeeded, whether it still exists or not.
+    /// Indexes with a pod that has succeeded, whether it still exists or not.
     completed: BTreeSet<String>,
     succeeded: i64,
 }
 
 impl State {
-    pub(super) fn job_changed(&mut self, uid: String, new: Option<&Value>) -> Result<(), String> {
+    pub(super) fn job_changed(
+        &mut self,
+        uid: String,
+        new: Option<&Value>,
+    ) -> Result<(), Violation> {
         let Some(new) = new else {
             self.jobs.remove(&uid);
             return Ok(());
@@ -27,22 +32,22 @@ impl State {
         let before = std::mem::replace(&mut job.succeeded, succeeded);
         let completions = number(new, "/spec/completions");
         if succeeded > completions {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "Job {} counts {succeeded} of {completions} completions",
                 job.name
-            ));
+            )));
         }
         if succeeded < before {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "Job {} counted {before} completions and now {succeeded}",
                 job.name
-            ));
+            )));
         }
         Ok(())
     }
 
-    /// A pod of an index comes: no other runs, and none has succeeded.
-    pub(super) fn check_index(&self, uid: &str, job: &str, index: &str) -> Result<(), String> {
+    /// A pod of an index is created: no other may be running, and none may have succeeded.
+    pub(super) fn check_index(&self, uid: &str, job: &str, index: &str) -> Result<(), Violation> {
         let pod = &self.pods[uid];
         let is_same = |other: &super::Pod| {
             other
@@ -55,13 +60,16 @@ impl State {
             .iter()
             .find(|(other, one)| *other != uid && is_same(one) && one.is_active());
         if let Some((_, other)) = other {
-            return Err(format!("{} comes while {} is active", pod.name, other.name));
+            return Err(Violation::new(format!(
+                "{} comes while {} is active",
+                pod.name, other.name
+            )));
         }
         match self.jobs.get(job) {
-            Some(job) if job.completed.contains(index) => Err(format!(
+            Some(job) if job.completed.contains(index) => Err(Violation::new(format!(
                 "{} comes for an index that has completed",
                 pod.name
-            )),
+            ))),
             _ => Ok(()),
         }
     }
@@ -71,16 +79,16 @@ impl State {
         uid: &str,
         job: &str,
         index: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Some(job) = self.jobs.get_mut(job) else {
             return Ok(());
         };
         match job.completed.insert(index.to_owned()) {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(Violation::new(format!(
                 "index {index} of {} completes a second time with {}",
                 job.name, self.pods[uid].name
-            )),
+            ))),
         }
     }
 }
@@ -101,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_runs_or_completes_twice_is_seen() {
+    fn an_index_that_runs_or_completes_twice_is_a_violation() {
         let job = json!({"kind": "Job", "metadata": {"name": "once", "uid": "j"},
             "spec": {"completions": 1}});
         let mut state = State::default();
@@ -115,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_fall_or_exceed_are_seen() {
+    fn decreasing_or_excessive_job_counts_are_violations() {
         let job = |succeeded: i64| {
             json!({"kind": "Job", "metadata": {"name": "once", "uid": "j"},
                 "spec": {"completions": 2}, "status": {"succeeded": succeeded}})

@@ -1,8 +1,9 @@
-//! Pods, by what they belong to.
+//! Pods, by their controllers.
 
 use serde_json::Value;
 
 use super::{State, lives, owner, text};
+use crate::simulation::violation::Violation;
 
 pub struct Pod {
     pub name: String,
@@ -10,14 +11,14 @@ pub struct Pod {
     pub stateful_set: Option<String>,
     pub daemon_set: Option<String>,
     pub job: Option<(String, String)>,
-    /// Where a DaemonSet wants it.
+    /// The node for which its DaemonSet created it.
     pub node: String,
     pub terminating: bool,
     pub ended: bool,
     pub succeeded: bool,
-    /// Ready and there to stay.
+    /// Ready and not being deleted.
     pub available: bool,
-    /// Somebody else than its controller drives it away.
+    /// It is being deleted by something other than its controller.
     pub evicted: bool,
 }
 
@@ -51,13 +52,13 @@ impl Pod {
         }
     }
 
-    /// Runs or will run, and was not asked to stop.
+    /// Whether it runs or will run, and is not being deleted.
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.ended
     }
 }
 
-/// The node that a pod is on, or that its DaemonSet wants it on.
+/// The node of a pod, or the node for which its DaemonSet created it.
 fn node(pod: &Value) -> &str {
     match text(pod, "/spec/nodeName") {
         "" => text(
@@ -70,7 +71,11 @@ fn node(pod: &Value) -> &str {
 }
 
 impl State {
-    pub(super) fn pod_changed(&mut self, uid: String, new: Option<&Value>) -> Result<(), String> {
+    pub(super) fn pod_changed(
+        &mut self,
+        uid: String,
+        new: Option<&Value>,
+    ) -> Result<(), Violation> {
         let old = self.pods.remove(&uid);
         let Some(new) = new.map(Pod::of) else {
             return match old {
@@ -126,7 +131,7 @@ impl State {
     }
 
     /// A pod was created.
-    fn pod_comes(&self, uid: &str) -> Result<(), String> {
+    fn pod_comes(&self, uid: &str) -> Result<(), Violation> {
         let pod = &self.pods[uid];
         if let Some(set) = &pod.replica_set {
             self.check_number(set, &pod.name)?;
@@ -143,8 +148,8 @@ impl State {
         Ok(())
     }
 
-    /// A pod was asked to stop, or is gone without that.
-    fn pod_goes(&mut self, old: &Pod) -> Result<(), String> {
+    /// A pod's deletion was requested, or it was deleted at once.
+    fn pod_goes(&mut self, old: &Pod) -> Result<(), Violation> {
         if old.terminating {
             return Ok(());
         }
@@ -159,7 +164,7 @@ impl State {
         }
     }
 
-    fn check_number(&self, set: &str, name: &str) -> Result<(), String> {
+    fn check_number(&self, set: &str, name: &str) -> Result<(), Violation> {
         let Some(asked) = self.replica_sets.get(set) else {
             return Ok(());
         };
@@ -171,10 +176,10 @@ impl State {
             .filter(|pod| pod.is_active() && pod.replica_set.as_deref() == Some(set))
             .count() as i64;
         match active > most {
-            true => Err(format!(
+            true => Err(Violation::new(format!(
                 "{name} is one too many: {} has {active} pods and asked for {most}",
                 asked.name
-            )),
+            ))),
             false => Ok(()),
         }
     }

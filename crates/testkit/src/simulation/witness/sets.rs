@@ -4,12 +4,13 @@ use serde_json::Value;
 
 use super::pods::Pod;
 use super::{State, Versions, lives, number, text};
+use crate::simulation::violation::Violation;
 
 pub struct StatefulSet {
     name: String,
     ordered: bool,
     versions: Versions<i64>,
-    /// A pod was lost to something else than the set's own doing.
+    /// A pod was lost to something other than its controller.
     pub disrupted: bool,
 }
 
@@ -22,7 +23,7 @@ impl State {
         &mut self,
         uid: String,
         new: Option<&Value>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Some(new) = new.filter(|new| lives(new)) else {
             self.stateful_sets.remove(&uid);
             return Ok(());
@@ -49,7 +50,7 @@ impl State {
         &mut self,
         uid: String,
         new: Option<&Value>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Some(new) = new.filter(|new| lives(new)) else {
             self.daemon_sets.remove(&uid);
             return Ok(());
@@ -64,15 +65,18 @@ impl State {
         Ok(())
     }
 
-    /// A pod of a StatefulSet comes: it is asked for, and those before it are ready.
-    pub(super) fn check_order(&self, set: &str, pod: &Pod) -> Result<(), String> {
+    /// A pod of a StatefulSet is created: it must be wanted, and its predecessors must be ready.
+    pub(super) fn check_order(&self, set: &str, pod: &Pod) -> Result<(), Violation> {
         let Some(set_state) = self.stateful_sets.get(set) else {
             return Ok(());
         };
         let most = set_state.versions.iter().copied().max().unwrap_or(0);
         let ordinal = ordinal(&pod.name);
         if ordinal >= most {
-            return Err(format!("{} comes where {most} are wanted", pod.name));
+            return Err(Violation::new(format!(
+                "{} comes where {most} are wanted",
+                pod.name
+            )));
         }
         if !set_state.ordered || set_state.disrupted {
             return Ok(());
@@ -85,16 +89,16 @@ impl State {
             })
         };
         match (0..ordinal).find(|before| !ready(*before)) {
-            Some(missing) => Err(format!(
+            Some(missing) => Err(Violation::new(format!(
                 "{} comes before {}-{missing} is ready",
                 pod.name, set_state.name
-            )),
+            ))),
             None => Ok(()),
         }
     }
 
-    /// A pod of a StatefulSet goes: where there is an order, not before those after it are gone.
-    pub(super) fn check_departure(&self, set: &str, name: &str) -> Result<(), String> {
+    /// A pod of an ordered StatefulSet is deleted: its successors must be gone.
+    pub(super) fn check_departure(&self, set: &str, name: &str) -> Result<(), Violation> {
         let Some(set_state) = self.stateful_sets.get(set) else {
             return Ok(());
         };
@@ -107,7 +111,10 @@ impl State {
                 && ordinal_of(pod) > ordinal(name)
         });
         match others {
-            Some(other) => Err(format!("{name} goes while {} is still going", other.name)),
+            Some(other) => Err(Violation::new(format!(
+                "{name} goes while {} is still going",
+                other.name
+            ))),
             None => Ok(()),
         }
     }
@@ -118,7 +125,7 @@ impl State {
         }
     }
 
-    /// Order counts again once all pods that are wanted are there.
+    /// The order is guaranteed again once all wanted pods exist.
     pub(super) fn recover_set(&mut self, uid: &str) {
         let available = self
             .pods
@@ -133,8 +140,8 @@ impl State {
         }
     }
 
-    /// A pod of a DaemonSet comes: its node has no other, or one that it is to replace.
-    pub(super) fn check_node(&self, set: &str, pod: &Pod) -> Result<(), String> {
+    /// A pod of a DaemonSet is created: its node must have no other, or one that it replaces.
+    pub(super) fn check_node(&self, set: &str, pod: &Pod) -> Result<(), Violation> {
         let Some(set_state) = self.daemon_sets.get(set) else {
             return Ok(());
         };
@@ -149,7 +156,10 @@ impl State {
             })
             .count() as i64;
         match there > 1 + surge.min(1) {
-            true => Err(format!("{} makes {there} on {}", pod.name, pod.node)),
+            true => Err(Violation::new(format!(
+                "{} makes {there} on {}",
+                pod.name, pod.node
+            ))),
             false => Ok(()),
         }
     }
@@ -181,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stateful_sets_pod_that_comes_too_early_or_unasked_is_seen() {
+    fn a_stateful_set_pod_created_out_of_order_is_a_violation() {
         let set = json!({"kind": "StatefulSet",
             "metadata": {"name": "db", "uid": "s", "generation": 1}, "spec": {"replicas": 3}});
         let mut state = State::default();
@@ -196,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stateful_sets_pod_that_goes_out_of_turn_is_seen_unless_it_is_evicted() {
+    fn a_stateful_set_pod_deleted_out_of_order_is_a_violation_unless_evicted() {
         let set = json!({"kind": "StatefulSet",
             "metadata": {"name": "db", "uid": "s", "generation": 1}, "spec": {"replicas": 3}});
         let going = |mut pod: Value| {
@@ -223,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_daemon_on_a_node_is_seen() {
+    fn two_daemon_pods_on_one_node_are_a_violation() {
         let set = json!({"kind": "DaemonSet",
             "metadata": {"name": "agent", "uid": "s", "generation": 1}, "spec": {}});
         let mut state = State::default();

@@ -1,0 +1,150 @@
+//! The end of the filter chain: finds what serves a request and hands it over, with what holds for
+//! all verbs settled.
+
+use std::sync::Arc;
+
+use api::{Resource, Status};
+use bytes::Bytes;
+use http::{Method, Response};
+
+use crate::body::Body;
+use crate::endpoints;
+use crate::filters::heavy_work;
+use crate::negotiate::Output;
+use crate::options;
+use crate::request::RequestInfo;
+use crate::response;
+use crate::server::Context;
+use crate::subresources::{self, not_allowed, not_served};
+use crate::unstored;
+use crate::usage;
+use crate::verbs::{create, delete, get, list, patch, update, watch};
+
+pub(crate) async fn dispatch(
+    mut context: Context,
+    method: Method,
+    body: Bytes,
+    in_process: bool,
+) -> Result<Response<Body>, Status> {
+    if method == Method::HEAD && !endpoints::answers_head(&context) {
+        return Err(not_allowed());
+    }
+    if !context.info.is_resource {
+        return Box::pin(endpoints::handle(&context, &body)).await;
+    }
+    let info = &context.info;
+    let Some(resource) = info.resource.clone() else {
+        if info.group == usage::GROUP {
+            return usage::handle(&context).await;
+        }
+        return match endpoints::is_group(&context.server, &info.group) {
+            true => Err(not_served()),
+            false => Ok(endpoints::not_found()),
+        };
+    };
+    info.check_names()?;
+    if info.is_watch_path && !matches!(method, Method::GET | Method::HEAD) {
+        return Err(not_allowed());
+    }
+    let needs_namespace = !matches!(info.verb, "list" | "watch");
+    if resource.namespaced && info.namespace.is_empty() && needs_namespace {
+        return Err(not_allowed());
+    }
+    let settled = settle(&mut context, &resource);
+    let context = Arc::new(context);
+    let result = match settled {
+        Ok(()) if heavy_work::is_heavy(&context, &resource, &body) => {
+            let work = {
+                let context = context.clone();
+                async move { verb(&context, &resource, &body).await }
+            };
+            Box::pin(heavy_work::run(&context, in_process, work)).await
+        }
+        Ok(()) => verb(&context, &resource, &body).await,
+        Err(status) => Err(status),
+    };
+    // Who is refused is warned as well.
+    let mut response = match result {
+        Ok(response) => response,
+        Err(status) => context.server.fail(&status, &context.headers),
+    };
+    response::warn(&mut response, &context.take_warnings());
+    Ok(response)
+}
+
+/// What holds for every verb: what can be sent and answered, and the options.
+fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
+    let verb = context.info.verb;
+    let subresource = &context.info.subresource;
+    if !subresource.is_empty() && resource.subresource(subresource).is_none() {
+        return Err(not_served());
+    }
+    check_media_types(context)?;
+    if resource.has_verb(verb)
+        && context.info.subresource.is_empty()
+        && !is_misplaced(&context.info)
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
+    context.dry_run = options::check(context)?;
+    context.output = match verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
+    Ok(())
+}
+
+/// Upstream's router refuses what no handler of the path takes or gives, in its own words.
+fn check_media_types(context: &Context) -> Result<(), Status> {
+    if context.info.verb == "patch" {
+        patch::patch_type(context)?;
+    }
+    let connects = matches!(
+        context.info.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy"
+    );
+    match connects {
+        true => Ok(()),
+        false => Output::check_router(&context.headers, context.info.verb),
+    }
+}
+
+/// A watch of one object by its path is a watch all the same. What changes one object needs its
+/// name, and what makes one must not have it.
+fn is_misplaced(info: &RequestInfo) -> bool {
+    match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    }
+}
+
+async fn verb(
+    context: &Arc<Context>,
+    resource: &Arc<Resource>,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    if !info.subresource.is_empty() {
+        return Box::pin(subresources::handle(context, resource, body)).await;
+    }
+    if is_misplaced(info) || !resource.has_verb(info.verb) {
+        return Err(not_allowed());
+    }
+    match info.verb {
+        "get" => get::get(context, resource).await,
+        // Boxed: their futures are many times as large as that of a get, which would carry them too.
+        "list" => Box::pin(list::list(context, resource)).await,
+        "watch" => Box::pin(watch::watch(context.clone(), resource)).await,
+        "create" if unstored::is_unstored(resource) => {
+            Box::pin(unstored::create(context, resource, body)).await
+        }
+        "create" => Box::pin(create::create(context, resource, body)).await,
+        "update" => Box::pin(update::update(context, resource, body)).await,
+        "patch" => Box::pin(patch::patch(context, resource, body)).await,
+        "delete" => Box::pin(delete::delete(context, resource, body)).await,
+        "deletecollection" => Box::pin(delete::delete_collection(context, resource, body)).await,
+        _ => Err(not_allowed()),
+    }
+}

@@ -1,0 +1,270 @@
+//! Writes under a condition: a new object if its name is free, a changed one if nobody wrote in
+//! between. This is the only place where objects are put into the store, and the only loop that
+//! compares and tries again.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use api::{Reason, Status, Value};
+use store::{Compare, Operation, Transaction, TransactionResult};
+
+use super::Target;
+use super::finalizers::{awaits_deletion, is_deleting};
+use super::owners::{MANAGED_FIELDS, keep_times};
+use crate::admission::Charge;
+use crate::admission::namespace_lifecycle::unchanged;
+use crate::allocation::{self, Reservation};
+use crate::cache::{Entry, key_of};
+use crate::hops::Hops;
+use crate::server::{Context, Server, checked_bytes, store_failure};
+
+pub(super) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+/// Attempts of a change that names no resourceVersion and meets others' writes.
+const ATTEMPTS: usize = 20;
+/// How often a namespace may change under a creation before it is given up.
+const NAMESPACE_ATTEMPTS: usize = 16;
+
+/// What decides the new state of an object from the stored one. Asked again with the newer object
+/// when somebody else wrote first.
+pub(super) trait Change {
+    fn plan(&mut self, old: &Value) -> impl Future<Output = Result<Planned, Status>> + Send;
+}
+
+/// A new state, and what was taken for it in advance.
+pub(super) struct Planned {
+    pub new: Value,
+    /// Whether the object goes with this write; then `new` is its last state.
+    pub removes: bool,
+    pub charge: Charge,
+    pub reservation: Reservation,
+}
+
+impl Planned {
+    /// `new` in place of `old`; it removes an object that nothing keeps any more.
+    pub fn update(target: &Target<'_>, new: Value, old: &Value) -> Planned {
+        Planned {
+            removes: is_deleting(old) && !awaits_deletion(target.resource, &new),
+            new,
+            charge: Charge::default(),
+            reservation: Reservation::none(),
+        }
+    }
+}
+
+/// What became of the object.
+pub(super) struct Written {
+    pub entry: Arc<Entry>,
+    pub is_removed: bool,
+}
+
+/// Reads the object, lets `change` say what it should be, and writes that if nobody wrote in between;
+/// otherwise tries again, unless the caller named a resourceVersion (`conditional`).
+pub(super) async fn write(
+    context: &Context,
+    target: &Target<'_>,
+    conditional: bool,
+    mut change: impl Change,
+) -> Result<Written, Status> {
+    let server = &context.server;
+    // Errors name what was asked for.
+    let (requested, name) = (target.requested, target.name);
+    let mut current = server.get(requested, target.namespace, name).await?;
+    let mut attempts = 0;
+    loop {
+        let old = current.object_with_version()?;
+        let planned = change.plan(&old).await?;
+        let Planned {
+            new,
+            removes,
+            charge,
+            reservation,
+        } = planned;
+        let outcome = replace(context, target, &current, &old, new, removes).await;
+        if !matches!(outcome, Ok(Replaced::Done(_))) {
+            charge.give_back(context).await;
+        }
+        let found = match outcome? {
+            Replaced::Done(entry) => {
+                if reservation.holds() {
+                    // The reservation may go once the cache shows the object. It is written, also
+                    // if the cache does not get there in time.
+                    let _ = server.reach(entry.revision).await;
+                }
+                return Ok(Written {
+                    entry,
+                    is_removed: removes,
+                });
+            }
+            Replaced::Lost(found) => found,
+        };
+        attempts += 1;
+        current = match found {
+            None => return Err(requested.not_found(name)),
+            Some(_) if conditional || attempts >= ATTEMPTS => {
+                return Err(requested.conflict(name, MODIFIED));
+            }
+            Some(found) => found,
+        };
+    }
+}
+
+enum Replaced {
+    Done(Arc<Entry>),
+    /// Somebody else wrote first; this is what is there now.
+    Lost(Option<Arc<Entry>>),
+}
+
+/// Puts `new` in the place of `current`, or removes the object. Writes nothing when nothing changed.
+async fn replace(
+    context: &Context,
+    target: &Target<'_>,
+    current: &Arc<Entry>,
+    old: &Value,
+    mut new: Value,
+    removes: bool,
+) -> Result<Replaced, Status> {
+    let server = &context.server;
+    let (resource, namespace, name) = (target.resource, target.namespace, target.name);
+    keep_times(&mut new, old);
+    for field in ["resourceVersion", "selfLink"] {
+        new.remove(&["metadata", field]);
+    }
+    let bytes = checked_bytes(&new, Some(old))?;
+    if !removes && bytes == current.bytes {
+        return Ok(Replaced::Done(current.clone()));
+    }
+    if target.dry_run {
+        let entry = server.entry(resource, namespace, name, bytes, current.revision, &new)?;
+        return Ok(Replaced::Done(entry));
+    }
+    let key = Server::store_key(resource, namespace, name);
+    let (operation, draft) = match removes {
+        true => (Operation::Delete { key: key.clone() }, None),
+        false => {
+            let lease = server.lease_of(resource).await?;
+            let draft = server.draft(resource, namespace, name, bytes.clone(), &new)?;
+            let put = Operation::Put {
+                key: key.clone(),
+                value: bytes.clone(),
+                lease,
+            };
+            (put, Some(draft))
+        }
+    };
+    let left = (!removes).then_some(&new);
+    let companions = allocation::companions(server, resource, Some(old), left);
+    let mut compare = vec![Compare::ModRevision {
+        key,
+        revision: current.revision,
+    }];
+    compare.extend(companions.compare);
+    let mut then = vec![operation];
+    then.extend(companions.then);
+    let result = server.store.transact(Transaction { compare, then }).await;
+    let result = result.map_err(store_failure);
+    if !target.is_owned && is_too_large(&result) && new.has(&MANAGED_FIELDS) {
+        // As upstream: the object matters more than who owns its fields.
+        drop(draft);
+        new.remove(&MANAGED_FIELDS);
+        return Box::pin(replace(context, target, current, old, new, removes)).await;
+    }
+    match result? {
+        TransactionResult::Committed { revision, .. } => Ok(Replaced::Done(match draft {
+            Some(draft) => draft.committed(revision),
+            None => server.entry(resource, namespace, name, bytes, revision, &new)?,
+        })),
+        TransactionResult::Failed { current: found, .. } => {
+            let found = found.into_iter().next().flatten();
+            let is_same = |revision| revision == current.revision;
+            if found
+                .as_ref()
+                .is_some_and(|item| is_same(item.mod_revision))
+            {
+                return Err(allocation::taken_meanwhile(resource, name));
+            }
+            let key = key_of(namespace, name);
+            let found = found
+                .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
+                .transpose()?;
+            Ok(Replaced::Lost(found.map(Arc::new)))
+        }
+    }
+}
+
+/// Puts a new object, under the conditions that its name is free and that its namespace still takes
+/// new content.
+pub(super) async fn insert(
+    context: &Context,
+    target: &Target<'_>,
+    object: &Value,
+    hops: &mut Hops,
+) -> Result<Arc<Entry>, Status> {
+    let server = &context.server;
+    let (resource, requested) = (target.resource, target.requested);
+    let (namespace, name) = (target.namespace, target.name);
+    let bytes = checked_bytes(object, None)?;
+    let key = Server::store_key(resource, namespace, name);
+    if target.dry_run {
+        match server.get(requested, namespace, name).await {
+            Err(status) if status.reason == Reason::NotFound => {}
+            Err(status) if status.reason != Reason::StoreReadError => return Err(status),
+            _ => return Err(requested.already_exists(name)),
+        }
+        return server.entry(resource, namespace, name, bytes, 0, object);
+    }
+    let lease = server.lease_of(resource).await?;
+    hops.put(context, object, bytes.len());
+    let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
+    let companions = allocation::companions(server, resource, None, Some(object));
+    for _ in 0..NAMESPACE_ATTEMPTS {
+        let mut compare = vec![Compare::ModRevision {
+            key: key.clone(),
+            revision: 0,
+        }];
+        let mut expected = None;
+        if resource.namespaced {
+            let unchanged = unchanged(server, requested, namespace, name).await?;
+            let Compare::ModRevision { revision, .. } = &unchanged;
+            expected = Some(*revision);
+            compare.push(unchanged);
+        }
+        compare.extend(companions.compare.iter().cloned());
+        let mut then = vec![Operation::Put {
+            key: key.clone(),
+            value: bytes.clone(),
+            lease,
+        }];
+        then.extend(companions.then.iter().cloned());
+        let result = server.store.transact(Transaction { compare, then }).await;
+        let (revision, current) = match result.map_err(store_failure)? {
+            TransactionResult::Committed { revision, .. } => {
+                hops.revision(context);
+                return Ok(draft.committed(revision));
+            }
+            TransactionResult::Failed { revision, current } => (revision, current),
+        };
+        let revision_of = |index: usize| {
+            let found = current.get(index).and_then(Option::as_ref);
+            found.map_or(0, |found| found.mod_revision)
+        };
+        if revision_of(0) != 0 {
+            return Err(requested.already_exists(name));
+        }
+        if expected.is_none_or(|expected| expected == revision_of(1)) {
+            return Err(allocation::taken_meanwhile(requested, name));
+        }
+        // Somebody changed the namespace, or deleted it: what it is now decides.
+        server.reach(revision).await?;
+    }
+    Err(requested.conflict(
+        name,
+        format_args!("namespace {namespace} changes all the time; please try again"),
+    ))
+}
+
+/// Whether the store would not take an object for its size.
+pub(super) fn is_too_large<T>(result: &Result<T, Status>) -> bool {
+    let words = store::Error::TooLarge.to_string();
+    matches!(result, Err(status) if status.reason == Reason::Unknown && status.message == words)
+}

@@ -1,0 +1,202 @@
+//! A new state of an object that is there, whichever way it was computed. The steps are those of the
+//! module's list.
+
+use std::sync::Arc;
+
+use api::schema::Empties;
+use api::{Status, Value};
+
+use super::Target;
+use super::guarded_write::{self, Change, Planned};
+use super::owners::{set_owners, take_owners};
+use super::preconditions;
+use crate::admission::{self, Admitted, Charge, Operation};
+use crate::allocation::{self, Reservation};
+use crate::authorization::Granting;
+use crate::cache::Entry;
+use crate::server::Context;
+
+/// Writes what `make` says the object should be. Tries again when somebody else wrote in between,
+/// unless the caller named a resourceVersion (`conditional`).
+pub(crate) async fn update(
+    context: &Context,
+    target: &Target<'_>,
+    conditional: bool,
+    make: impl FnMut(&Value) -> Result<Value, Status> + Send,
+) -> Result<Arc<Entry>, Status> {
+    let steps = Steps { context, target };
+    let change = Update { steps, make };
+    let written = guarded_write::write(context, target, conditional, change).await?;
+    Ok(written.entry)
+}
+
+/// As [`update`], past admission and the rules of the kind: for subresources that are rules of their
+/// own, such as `binding`, and for what the server counts in an object's status.
+pub(crate) async fn update_past_rules(
+    context: &Context,
+    target: &Target<'_>,
+    conditional: bool,
+    make: impl FnMut(&Value) -> Result<Value, Status> + Send,
+) -> Result<Arc<Entry>, Status> {
+    let steps = Steps { context, target };
+    let change = UpdatePastRules { steps, make };
+    let written = guarded_write::write(context, target, conditional, change).await?;
+    Ok(written.entry)
+}
+
+struct Update<'a, M> {
+    steps: Steps<'a>,
+    make: M,
+}
+
+impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for Update<'_, M> {
+    async fn plan(&mut self, old: &Value) -> Result<Planned, Status> {
+        let mut new = (self.make)(old)?;
+        let steps = &self.steps;
+        steps.check_preconditions(&mut new, old)?;
+        steps.default(&mut new);
+        let owners = take_owners(steps.context, steps.target, old, &mut new);
+        steps.admit(&mut new, old).await?;
+        let sent_empty = steps.prepare(&mut new, old);
+        steps.stamp(&mut new, old);
+        set_owners(&mut new, owners);
+        let reservation = steps.allocate(&mut new, old)?;
+        steps.validate(&new, old, &sent_empty)?;
+        steps.warn(&new, old);
+        steps.canonicalize(&mut new);
+        steps.check_escalation(&new, old)?;
+        let charge = steps.admit_result(&mut new, old).await?;
+        Ok(Planned {
+            charge,
+            reservation,
+            ..Planned::update(steps.target, new, old)
+        })
+    }
+}
+
+struct UpdatePastRules<'a, M> {
+    steps: Steps<'a>,
+    make: M,
+}
+
+impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for UpdatePastRules<'_, M> {
+    async fn plan(&mut self, old: &Value) -> Result<Planned, Status> {
+        let mut new = (self.make)(old)?;
+        let Steps { context, target } = self.steps;
+        self.steps.check_preconditions(&mut new, old)?;
+        let owners = take_owners(context, target, old, &mut new);
+        set_owners(&mut new, owners);
+        Ok(Planned::update(target, new, old))
+    }
+}
+
+struct Steps<'a> {
+    context: &'a Context,
+    target: &'a Target<'a>,
+}
+
+impl Steps<'_> {
+    fn check_preconditions(&self, new: &mut Value, old: &Value) -> Result<(), Status> {
+        preconditions::check(self.target, new, old, self.is_patch())
+    }
+
+    fn is_patch(&self) -> bool {
+        self.context.info.verb == "patch"
+    }
+
+    fn default(&self, new: &mut Value) {
+        api::schema::defaults(self.target.resource, new);
+        self.target.requested.strategy().default(new);
+    }
+
+    async fn admit(&self, new: &mut Value, old: &Value) -> Result<(), Status> {
+        admission::mutate(&mut self.admitted(new, old)).await?;
+        // A patch is looked at only here, by when admission might have done it.
+        let repeated = api::warnings::without_repeated_owners(new, self.is_patch());
+        repeated
+            .into_iter()
+            .for_each(|word| self.context.warn(word));
+        Ok(())
+    }
+
+    fn prepare(&self, new: &mut Value, old: &Value) -> Empties {
+        let Target {
+            resource,
+            requested,
+            subresource,
+            ..
+        } = self.target;
+        let sent_empty = api::schema::forget_empty(resource, new);
+        requested.strategy().prepare_update(new, old, subresource);
+        sent_empty
+    }
+
+    fn stamp(&self, new: &mut Value, old: &Value) {
+        let (strategy, now) = (
+            self.target.requested.strategy(),
+            self.context.server.timestamp(),
+        );
+        strategy.stamp(new, Some(old), self.target.subresource, &now);
+        api::schema::forget_empty(self.target.resource, new);
+    }
+
+    fn allocate(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
+        match self.target.subresource {
+            "" => {
+                let server = &self.context.server;
+                allocation::reserve(server, self.target.resource, new, Some(old))
+            }
+            _ => Ok(Reservation::none()),
+        }
+    }
+
+    fn validate(&self, new: &Value, old: &Value, sent_empty: &Empties) -> Result<(), Status> {
+        let strategy = self.target.requested.strategy();
+        let errors = strategy.validate_update(new, old, self.target.subresource);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let errors = sent_empty.shown_in(errors);
+        Err(self.target.resource.invalid(self.target.name, errors))
+    }
+
+    fn warn(&self, new: &Value, old: &Value) {
+        let (resource, subresource) = (self.target.resource, self.target.subresource);
+        for word in api::warnings::of(resource, new, Some(old), subresource) {
+            self.context.warn(word);
+        }
+    }
+
+    /// The object takes the form in which reading it from the store would show it.
+    fn canonicalize(&self, new: &mut Value) {
+        self.target.requested.strategy().default(new);
+    }
+
+    fn check_escalation(&self, new: &Value, old: &Value) -> Result<(), Status> {
+        let context = self.context;
+        context.server.authorizer.check_escalation(&Granting {
+            identity: &context.identity,
+            resource: self.target.resource,
+            namespace: self.target.namespace,
+            requested_name: &context.info.name,
+            new,
+            old: Some(old),
+        })
+    }
+
+    /// Validating admission.
+    async fn admit_result(&self, new: &mut Value, old: &Value) -> Result<Charge, Status> {
+        admission::validate(&self.admitted(new, old)).await
+    }
+
+    fn admitted<'b>(&'b self, new: &'b mut Value, old: &'b Value) -> Admitted<'b> {
+        Admitted {
+            context: self.context,
+            resource: self.target.resource,
+            subresource: self.target.subresource,
+            operation: Operation::Update,
+            object: new,
+            old: Some(old),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Small files in the run directory, which is a tmpfs: making and writing one takes microseconds and
+//! never waits for a disk. Async code may therefore call these functions directly; a thread for each of
+//! them would cost more time than the call.
+
+use std::{fs, io, path::Path};
+
+use crate::sys;
+
+pub fn create_directory(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path)
+}
+
+/// Writes a file that only root can read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    sys::write_private(path, bytes)
+}
+
+/// Removes a file; a missing one is fine.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

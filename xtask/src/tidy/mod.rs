@@ -1,0 +1,43 @@
+//! The house rules that a compiler cannot check: documented files of bearable size, no unfinished
+//! code, unsafe only where it belongs, crates that depend on each other as `ARCHITECTURE.md` says,
+//! modules without import cycles, and documents whose paths, tests and keys exist. Checks, never
+//! fixes.
+
+mod crates;
+mod cycles;
+mod dependencies;
+mod documents;
+mod files;
+pub mod layout;
+mod places;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+type Check = fn(&Path, &mut Vec<String>) -> Result<()>;
+
+const CHECKS: [Check; 8] = [
+    files::check,
+    crates::check,
+    dependencies::check,
+    cycles::check,
+    layout::check,
+    documents::check,
+    places::check,
+    crate::reference::check,
+];
+
+pub fn run(root: &Path) -> Result<()> {
+    let mut problems = Vec::new();
+    for check in CHECKS {
+        check(root, &mut problems)?;
+    }
+    for problem in &problems {
+        eprintln!("tidy: {problem}");
+    }
+    match problems.len() {
+        0 => Ok(()),
+        count => bail!("{count} problems"),
+    }
+}
