@@ -2,9 +2,8 @@
 //! requests in flight have reserved.
 
 mod companions;
-pub(crate) mod repair;
 
-pub(crate) use companions::companions;
+pub(crate) use companions::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL, companions};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -20,7 +19,6 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::cache::{Cache, Entry};
-use crate::server::Server;
 
 const FIRST_PORT: u16 = 30000;
 const LAST_PORT: u16 = 32767;
@@ -565,7 +563,7 @@ fn externally_numbered(service: &Value) -> bool {
 /// Gives a Service its addresses and ports; nothing for other kinds. What an update leaves out of
 /// what the Service `old` had, its strategy has kept already.
 pub(crate) fn reserve(
-    server: &Server,
+    services: &ServiceAllocator,
     resource: &Resource,
     object: &mut Value,
     old: Option<&Value>,
@@ -576,7 +574,7 @@ pub(crate) fn reserve(
     if old.is_some() {
         check_node_ports(object)?;
     }
-    server.services.reserve(object, old).map_err(|errors| {
+    services.reserve(object, old).map_err(|errors| {
         let name = object.str_at(&["metadata", "name"]);
         resource.invalid(name, errors)
     })

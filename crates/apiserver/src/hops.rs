@@ -4,7 +4,7 @@ use api::{Resource, Value};
 use trace::{Hop, Sink, Span};
 
 use crate::cache::Entry;
-use crate::server::Context;
+use crate::context::Context;
 
 /// Times of one creation; records only at its end, when the object's UID is known to be stored.
 pub(crate) struct Hops(Option<Times>);

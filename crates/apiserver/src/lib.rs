@@ -3,25 +3,31 @@
 //!
 //! It does not know what a scheduler, a controller or a kubelet is: they are identities that ask.
 
+mod address_repair;
 mod admission;
+mod admission_config;
 mod allocation;
 mod authentication;
 mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod context;
 mod decode;
 mod dispatch;
 mod endpoints;
 mod enveloped;
 mod filters;
 mod gzip;
+mod heavy;
 mod hops;
 mod https;
 mod identity;
 mod in_process;
+mod kubelet_dialer;
 mod metrics;
 mod negotiate;
+mod node_samples;
 mod options;
 mod pod_references;
 mod query;
@@ -31,7 +37,9 @@ mod response;
 mod reviews;
 mod server;
 mod startup;
+mod storage;
 mod subresources;
+mod token_uses;
 mod unstored;
 mod usage;
 mod verbs;
@@ -55,7 +63,7 @@ use metrics::Metrics;
 use server::Server;
 use startup::{Stage, Startup};
 
-pub use admission::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
+pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
@@ -157,7 +165,7 @@ impl ApiServer {
             &config.service_range,
         )?;
         let kubelets = match &config.kubelet_client {
-            Some(client) => Some(subresources::KubeletDialer::new(client)?),
+            Some(client) => Some(kubelet_dialer::KubeletDialer::new(client)?),
             None => None,
         };
         let follower = tokio::spawn(cache::follow(
@@ -182,7 +190,7 @@ impl ApiServer {
             authenticator,
             services,
             kubelets,
-            usage: usage::Samples::default(),
+            usage: node_samples::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
             shares_store: config.shares_store,
@@ -190,11 +198,11 @@ impl ApiServer {
             leases: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
-            heavy: filters::heavy_work::Heavy::new(),
+            heavy: heavy::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });
-        tokio::spawn(authentication::note_uses(Arc::downgrade(&server), uses));
+        tokio::spawn(token_uses::note(Arc::downgrade(&server), uses));
         let facts = bootstrap::Facts {
             dns_service_ip: config.dns_service_ip,
         };
@@ -202,7 +210,7 @@ impl ApiServer {
             .await
             .map_err(Error::Bootstrap)?;
         let weak = Arc::downgrade(&server);
-        tokio::spawn(allocation::repair::keep(weak, repair, stop.clone()));
+        tokio::spawn(address_repair::keep(weak, repair, stop.clone()));
         if server.shares_store {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));

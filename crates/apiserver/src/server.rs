@@ -1,37 +1,30 @@
-//! The server's insides, shared by all requests, and the context one request carries along.
+//! The server's insides, shared by all requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::catalogue::{AlreadyServed, Catalogue};
 use api::{Reason, Resource, Status, Value, openapi};
 use bytes::Bytes;
 use environment::Environment;
-use http::{HeaderMap, HeaderValue, Response};
 use parking_lot::Mutex;
 use store::{LeaseId, Store};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
-use crate::admission::AdmissionConfig;
+use crate::admission_config::AdmissionConfig;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
-use crate::body::Body;
-use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
-use crate::filters::heavy_work::Heavy;
-use crate::identity::Identity;
+use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of};
+use crate::heavy::Heavy;
+use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
-use crate::negotiate::{Encoding, Output};
-use crate::query::Query;
-use crate::request::RequestInfo;
-use crate::response;
+use crate::node_samples::Samples;
 use crate::startup::Startup;
-use crate::subresources::KubeletDialer;
-use crate::usage::Samples;
+use crate::storage::{seconds_text, store_failure, too_large};
 
 /// How long a request waits for the cache to get where the store is.
 const CACHE_LIMIT: Duration = Duration::from_secs(10);
@@ -209,10 +202,6 @@ impl Server {
         Ok(Draft::new(&self.cache.drafts, key, bytes, outline))
     }
 
-    pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
-        storage_key(resource, &key_of(namespace, name))
-    }
-
     /// The lease that an object is put under if its kind does not stay for ever. One lease is shared
     /// by the objects of a minute.
     pub async fn lease_of(&self, resource: &Resource) -> Result<Option<LeaseId>, Status> {
@@ -234,139 +223,8 @@ impl Server {
         }
     }
 
-    /// The answer to a request that failed, as its sender accepts it.
-    pub fn fail(&self, status: &Status, headers: &HeaderMap) -> Response<Body> {
-        self.metrics.failures.fetch_add(1, Ordering::Relaxed);
-        response::failure(status, Encoding::of_plain_object(headers))
-    }
-
     /// Now, as `metadata.creationTimestamp` has it.
     pub fn timestamp(&self) -> String {
         seconds_text(self.environment.now())
-    }
-}
-
-/// As [`stored_bytes`], of an object that takes the place of `old`. One that is nested more deeply
-/// than can be read again is refused, unless it was before: then it can at least be let go.
-pub(crate) fn checked_bytes(object: &Value, old: Option<&Value>) -> Result<Bytes, Status> {
-    if let Err(problem) = object.check_depth()
-        && old.is_none_or(|old| old.check_depth().is_ok())
-    {
-        return Err(problem.into());
-    }
-    Ok(stored_bytes(object))
-}
-
-/// An object as it is put into the store, with no room to spare: it stays for long.
-pub(crate) fn stored_bytes(object: &Value) -> Bytes {
-    let mut json = object.to_json();
-    json.shrink_to_fit();
-    json.into()
-}
-
-/// RFC 3339 in UTC with whole seconds.
-pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
-    jiff::Timestamp::from_second(time.as_second())
-        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
-        .to_string()
-}
-
-/// The cache is not as far as was asked.
-pub(crate) fn too_large(requested: u64, newest: u64) -> Status {
-    Status::new(
-        Reason::Timeout,
-        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
-    )
-    .with_details(api::Details {
-        causes: vec![api::Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_string(),
-            field: String::new(),
-        }],
-        retry_after_seconds: 1,
-        ..api::Details::default()
-    })
-}
-
-pub(crate) fn store_failure(problem: store::Error) -> Status {
-    match problem {
-        store::Error::Closed(_) => Status::new(
-            Reason::ServiceUnavailable,
-            format!("the store is not available: {problem}"),
-        ),
-        store::Error::Unavailable(_) => {
-            Status::new(Reason::ServiceUnavailable, problem.to_string())
-        }
-        // Perhaps done, perhaps not: the client has to look.
-        store::Error::OutcomeUnknown(_) => Status::new(Reason::Timeout, problem.to_string()),
-        // Upstream hands etcd's own error on, which has no reason.
-        store::Error::TooLarge => Status::new(Reason::Unknown, problem.to_string()),
-        other => Status::internal(other),
-    }
-}
-
-/// One request on its way.
-pub(crate) struct Context {
-    pub server: Arc<Server>,
-    pub identity: Arc<Identity>,
-    pub info: RequestInfo,
-    pub query: Query,
-    pub headers: HeaderMap,
-    pub output: Output,
-    pub dry_run: bool,
-    /// When the request arrived, in microseconds since the Unix epoch.
-    pub received: i64,
-    /// Ends watches and followed logs of the network when the listener shuts down.
-    pub closing: CancellationToken,
-    warnings: Mutex<Vec<String>>,
-}
-
-impl Context {
-    pub fn new(
-        server: Arc<Server>,
-        identity: Arc<Identity>,
-        info: RequestInfo,
-        query: Query,
-        headers: HeaderMap,
-    ) -> Context {
-        let received = server.environment.now_micros();
-        Context {
-            server,
-            identity,
-            info,
-            query,
-            headers,
-            output: Output::JSON,
-            dry_run: false,
-            received,
-            closing: CancellationToken::new(),
-            warnings: Mutex::default(),
-        }
-    }
-
-    /// A request the server makes to itself, e.g. at its start.
-    pub fn internal(server: &Arc<Server>) -> Context {
-        let mut headers = HeaderMap::new();
-        let agent = HeaderValue::from_static("kube-apiserver");
-        headers.insert(http::header::USER_AGENT, agent);
-        Context::new(
-            server.clone(),
-            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
-            RequestInfo::default(),
-            Query::default(),
-            headers,
-        )
-    }
-
-    pub fn warn(&self, warning: impl Into<String>) {
-        let mut warnings = self.warnings.lock();
-        let warning = warning.into();
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
-        }
-    }
-
-    pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.warnings.lock())
     }
 }

@@ -7,6 +7,7 @@ use store::Compare;
 use super::{Admitted, Operation};
 use crate::cache::Entry;
 use crate::server::Server;
+use crate::storage::store_key;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -53,7 +54,7 @@ pub(crate) async fn unchanged(
         return Err(with_cause(refused, namespace));
     }
     Ok(Compare::ModRevision {
-        key: Server::store_key(namespaces, "", namespace),
+        key: store_key(namespaces, "", namespace),
         revision: entry.revision,
     })
 }

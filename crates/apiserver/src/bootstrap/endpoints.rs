@@ -13,8 +13,10 @@ use store::{KeyRange, Operation, RangeRequest, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::ensure;
+use crate::context::Context;
 use crate::registry::{Target, update};
-use crate::server::{Context, Server, store_failure};
+use crate::server::Server;
+use crate::storage::store_failure;
 
 /// The records: a key per server, named after its address.
 const RECORDS: &str = "/registry/masterleases/";

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use api::{Reason, Status, Value};
 use futures::future::try_join_all;
 
-use crate::allocation::repair::Repair;
+use crate::address_repair::Repair;
 use crate::authorization::Rule;
+use crate::context::Context;
 use crate::hops::Hops;
 use crate::registry;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::startup::Stage;
 
 pub(crate) struct Facts {

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use api::catalogue::Resource;
+use api::protobuf::Message;
 use api::{Reason, Status, Value};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::forms::Made;
 use super::layout::Layout;
 
 /// The member that clients see and the store does not hold, around its digits.
@@ -38,6 +39,49 @@ pub(crate) struct Outline {
     layout: Layout,
     /// Other forms of the object, without its resourceVersion too.
     pub(super) forms: Made,
+}
+
+/// Which protobuf message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    Object = 0,
+    /// `PartialObjectMetadata`.
+    Metadata = 1,
+}
+
+/// Which form is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Message(Shape),
+    Version,
+}
+
+/// An object's forms.
+pub(super) type Made = Mutex<Kinds>;
+
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    /// By [`Shape`].
+    pub messages: [Option<Arc<Message>>; 2],
+    /// The object in another version; no kind has more than one other.
+    pub version: Option<Version>,
+}
+
+/// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub definition: &'static str,
+    pub bytes: Bytes,
+    pub outline: Arc<Outline>,
+}
+
+impl Kinds {
+    pub fn forget(&mut self, slot: Slot) {
+        match slot {
+            Slot::Message(shape) => self.messages[shape as usize] = None,
+            Slot::Version => self.version = None,
+        }
+    }
 }
 
 impl Outline {

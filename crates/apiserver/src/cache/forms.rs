@@ -13,7 +13,7 @@ use api::schema::{Definition, table};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::entry::{Entry, Outline};
+use super::entry::{Entry, Outline, Shape, Slot, Version};
 
 /// What all kept forms may take together.
 const BUDGET: usize = 32 * 1024 * 1024;
@@ -21,49 +21,6 @@ const BUDGET: usize = 32 * 1024 * 1024;
 const OVERHEAD: usize = 256;
 
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
-
-/// Which protobuf message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Shape {
-    Object = 0,
-    /// `PartialObjectMetadata`.
-    Metadata = 1,
-}
-
-/// Which form is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Message(Shape),
-    Version,
-}
-
-/// An object's forms.
-pub(super) type Made = Mutex<Kinds>;
-
-#[derive(Debug, Default)]
-pub(super) struct Kinds {
-    /// By [`Shape`].
-    messages: [Option<Arc<Message>>; 2],
-    /// The object in another version; no kind has more than one other.
-    version: Option<Version>,
-}
-
-/// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
-#[derive(Clone, Debug)]
-struct Version {
-    definition: &'static str,
-    bytes: Bytes,
-    outline: Arc<Outline>,
-}
-
-impl Kinds {
-    fn forget(&mut self, slot: Slot) {
-        match slot {
-            Slot::Message(shape) => self.messages[shape as usize] = None,
-            Slot::Version => self.version = None,
-        }
-    }
-}
 
 pub(crate) struct Forms {
     budget: usize,

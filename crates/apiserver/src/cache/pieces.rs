@@ -12,7 +12,7 @@ use api::Status;
 use parking_lot::Mutex;
 
 use super::entry::Entry;
-use super::forms::Shape;
+use super::entry::Shape;
 use crate::gzip::{Compressor, Part};
 
 /// What all kept pieces may take together.

@@ -8,9 +8,9 @@ use http::Response;
 use super::openapi::answer;
 use super::{is_group, not_found};
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::Encoding;
 use crate::response;
-use crate::server::Context;
 use crate::subresources::not_served;
 use crate::usage;
 

@@ -10,8 +10,8 @@ use http::Response;
 
 use super::not_found;
 use crate::body::Body;
+use crate::context::Context;
 use crate::response;
-use crate::server::Context;
 use crate::startup::Stage;
 
 /// How long the store may take to answer.

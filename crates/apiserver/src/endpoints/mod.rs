@@ -13,8 +13,9 @@ use api::catalogue::Snapshot;
 use http::Response;
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::response;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::usage;
 
 pub(crate) use trace::attributes;

@@ -9,9 +9,10 @@ use http::{Response, StatusCode};
 
 use super::not_found;
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::JSON;
 use crate::response;
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
     let headers = &context.headers;

@@ -6,7 +6,8 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
 use crate::body::{Body, BoxError};
-use crate::server::{Context, store_failure};
+use crate::context::Context;
+use crate::storage::store_failure;
 
 /// It holds every Secret: RBAC gives the path to nobody but administrators.
 pub(super) async fn save(context: &Context) -> Result<Response<Body>, Status> {

@@ -24,7 +24,7 @@ mod authentication;
 mod authorization;
 mod body_limit;
 mod deadline;
-pub(crate) mod heavy_work;
+mod heavy_work;
 mod impersonation;
 mod in_flight;
 
@@ -37,12 +37,13 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 
 use crate::body::{Body, RequestBody};
-use crate::dispatch;
+use crate::context::Context;
+use crate::dispatch::{self, Routed};
 use crate::metrics::Served;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::subresources::connect;
 use in_flight::InFlight;
 
@@ -75,7 +76,7 @@ async fn answer(
         Ok(response) => response,
         Err(status) => {
             let accept = accept.into_iter().map(|value| (ACCEPT, value));
-            server.fail(&status, &HeaderMap::from_iter(accept))
+            response::refused(&server, &status, &HeaderMap::from_iter(accept))
         }
     };
     in_flight.answered(served, response)
@@ -108,7 +109,24 @@ async fn chain(
     }
     deadline::within(limit, async move {
         let body = body_limit::read(&method, body, &context.headers).await?;
-        dispatch::dispatch(context, method, body, in_process).await
+        let (context, resource) = match dispatch::route(context, &method, &body).await? {
+            Routed::Answered(response) => return Ok(response),
+            Routed::Verb(context, _, Err(status)) => {
+                return Ok(dispatch::answer(&context, Err(status)));
+            }
+            Routed::Verb(context, resource, Ok(())) => (context, resource),
+        };
+        let result = match heavy_work::is_heavy(&context, &resource, &body) {
+            true => {
+                let work = {
+                    let context = context.clone();
+                    async move { dispatch::verb(&context, &resource, &body).await }
+                };
+                Box::pin(heavy_work::run(&context, in_process, work)).await
+            }
+            false => dispatch::verb(&context, &resource, &body).await,
+        };
+        Ok(dispatch::answer(&context, result))
     })
     .await
 }

@@ -13,10 +13,10 @@ use super::preconditions::check_name;
 use super::{Target, update};
 use crate::authorization::Attributes;
 use crate::cache::Entry;
+use crate::context::Context;
 use crate::decode::FieldValidation;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::Context;
 
 /// Attempts to create what others create and delete at the same time.
 const ATTEMPTS: usize = 5;

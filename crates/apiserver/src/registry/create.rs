@@ -8,12 +8,14 @@ use api::{Reason, Resource, Status, Value};
 use super::Target;
 use super::guarded_write::{self, is_too_large};
 use super::owners::{MANAGED_FIELDS, owners_after};
+use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
 use crate::allocation;
 use crate::authorization::Granting;
 use crate::cache::Entry;
+use crate::context::Context;
 use crate::hops::Hops;
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 /// Fresh names tried for `generateName` before giving up.
 const NAME_ATTEMPTS: usize = 8;
@@ -126,6 +128,13 @@ impl Creation<'_> {
         admission::mutate(&mut self.admitted(object)).await
     }
 
+    /// Validating admission.
+    async fn admit_result(&self, object: &mut Value) -> Result<Charge, Status> {
+        let admitted = self.admitted(object);
+        admission::validate(&admitted).await?;
+        quota::charge(&admitted).await
+    }
+
     /// Everything after mutating admission, of an object that has its name.
     async fn finish(
         &self,
@@ -137,12 +146,13 @@ impl Creation<'_> {
         let server = &self.context.server;
         self.prepare(object);
         self.stamp(object);
-        let reservation = allocation::reserve(server, self.resource, object, None)?;
+        let services = &self.context.server.services;
+        let reservation = allocation::reserve(services, self.resource, object, None)?;
         self.validate(object, sent_empty)?;
         self.warn(object);
         self.canonicalize(object);
         self.check_escalation(object)?;
-        let charge = admission::validate(&self.admitted(object)).await?;
+        let charge = self.admit_result(object).await?;
         if names_version {
             charge.give_back(self.context).await;
             // Found out late by upstream's storage, which has no reason to give.

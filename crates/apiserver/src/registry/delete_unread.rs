@@ -8,7 +8,8 @@ use store::{Compare, Operation, Transaction, TransactionResult};
 use super::guarded_write::MODIFIED;
 use super::{DeleteOptions, Target};
 use crate::cache::key_of;
-use crate::server::{Context, Server, store_failure};
+use crate::context::Context;
+use crate::storage::{store_failure, store_key};
 
 pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Result<(), Status> {
     let server = &context.server;
@@ -32,7 +33,7 @@ pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Res
             ));
         }
     };
-    let store_key = Server::store_key(&kind.resource, namespace, name);
+    let store_key = store_key(&kind.resource, namespace, name);
     let transaction = Transaction {
         compare: vec![Compare::ModRevision {
             key: store_key.clone(),

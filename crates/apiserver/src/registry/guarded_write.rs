@@ -11,12 +11,12 @@ use store::{Compare, Operation, Transaction, TransactionResult};
 use super::Target;
 use super::finalizers::{awaits_deletion, is_deleting};
 use super::owners::{MANAGED_FIELDS, keep_times};
-use crate::admission::Charge;
 use crate::admission::namespace_lifecycle::unchanged;
-use crate::allocation::{self, Reservation};
+use crate::allocation;
 use crate::cache::{Entry, key_of};
+use crate::context::Context;
 use crate::hops::Hops;
-use crate::server::{Context, Server, checked_bytes, store_failure};
+use crate::storage::{checked_bytes, store_failure, store_key};
 
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -29,15 +29,22 @@ const NAMESPACE_ATTEMPTS: usize = 16;
 /// when somebody else wrote first.
 pub(super) trait Change {
     fn plan(&mut self, old: &Value) -> impl Future<Output = Result<Planned, Status>> + Send;
+
+    /// The write that was planned last did not happen: gives back what was taken for it.
+    fn abandon(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Whether the caller goes on only when the cache shows what was written.
+    fn must_show(&self) -> bool {
+        false
+    }
 }
 
-/// A new state, and what was taken for it in advance.
 pub(super) struct Planned {
     pub new: Value,
     /// Whether the object goes with this write; then `new` is its last state.
     pub removes: bool,
-    pub charge: Charge,
-    pub reservation: Reservation,
 }
 
 impl Planned {
@@ -46,8 +53,6 @@ impl Planned {
         Planned {
             removes: is_deleting(old) && !awaits_deletion(target.resource, &new),
             new,
-            charge: Charge::default(),
-            reservation: Reservation::none(),
         }
     }
 }
@@ -73,22 +78,15 @@ pub(super) async fn write(
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
-        let planned = change.plan(&old).await?;
-        let Planned {
-            new,
-            removes,
-            charge,
-            reservation,
-        } = planned;
+        let Planned { new, removes } = change.plan(&old).await?;
         let outcome = replace(context, target, &current, &old, new, removes).await;
         if !matches!(outcome, Ok(Replaced::Done(_))) {
-            charge.give_back(context).await;
+            change.abandon().await;
         }
         let found = match outcome? {
             Replaced::Done(entry) => {
-                if reservation.holds() {
-                    // The reservation may go once the cache shows the object. It is written, also
-                    // if the cache does not get there in time.
+                if change.must_show() {
+                    // It is written, also if the cache does not get there in time.
                     let _ = server.reach(entry.revision).await;
                 }
                 return Ok(Written {
@@ -138,7 +136,7 @@ async fn replace(
         let entry = server.entry(resource, namespace, name, bytes, current.revision, &new)?;
         return Ok(Replaced::Done(entry));
     }
-    let key = Server::store_key(resource, namespace, name);
+    let key = store_key(resource, namespace, name);
     let (operation, draft) = match removes {
         true => (Operation::Delete { key: key.clone() }, None),
         false => {
@@ -153,7 +151,7 @@ async fn replace(
         }
     };
     let left = (!removes).then_some(&new);
-    let companions = allocation::companions(server, resource, Some(old), left);
+    let companions = allocation::companions(&server.services, resource, Some(old), left);
     let mut compare = vec![Compare::ModRevision {
         key,
         revision: current.revision,
@@ -204,7 +202,7 @@ pub(super) async fn insert(
     let (resource, requested) = (target.resource, target.requested);
     let (namespace, name) = (target.namespace, target.name);
     let bytes = checked_bytes(object, None)?;
-    let key = Server::store_key(resource, namespace, name);
+    let key = store_key(resource, namespace, name);
     if target.dry_run {
         match server.get(requested, namespace, name).await {
             Err(status) if status.reason == Reason::NotFound => {}
@@ -216,7 +214,7 @@ pub(super) async fn insert(
     let lease = server.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
     let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
-    let companions = allocation::companions(server, resource, None, Some(object));
+    let companions = allocation::companions(&server.services, resource, None, Some(object));
     for _ in 0..NAMESPACE_ATTEMPTS {
         let mut compare = vec![Compare::ModRevision {
             key: key.clone(),

@@ -18,13 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::addresses;
-use super::connect::{self, Line};
 use super::kubelet::locate;
 use super::rewrite::View;
+use super::upgraded::{Line, join};
 use super::{not_served, unverified};
 use crate::body::{Body, RequestBody};
+use crate::context::Context;
 use crate::query::decode_path;
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A larger page is passed on with its links as they are.
@@ -98,7 +99,7 @@ pub(super) async fn handle(
     tokio::spawn(connection.with_upgrades());
     let answer = sender.send_request(request).await.map_err(unreachable)?;
     if let (true, Some(near)) = (is_upgrade, line.upgrade.take()) {
-        return connect::join(near, answer).await;
+        return join(near, answer).await;
     }
     let backend = place.address.to_string();
     let view = View {

@@ -9,13 +9,13 @@ use http::Response;
 
 use crate::body::Body;
 use crate::cache::Entry;
+use crate::context::Context;
 use crate::decode;
-use crate::options;
+use crate::options::{self, PatchType};
 use crate::registry::{
-    Configuration, Patch, PatchType, Target, check_name, set_owners, settle_namespace, update,
+    Configuration, Patch, Target, check_name, set_owners, settle_namespace, update,
 };
 use crate::response;
-use crate::server::Context;
 use crate::verbs::patch::patch_type;
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";

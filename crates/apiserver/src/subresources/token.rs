@@ -10,11 +10,12 @@ use http::Response;
 use crate::admission::{self, Admitted, Operation};
 use crate::authentication::Binding;
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::options;
 use crate::registry::set_owners;
 use crate::response;
-use crate::server::{Context, seconds_text};
+use crate::storage::seconds_text;
 
 const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const GROUP: &str = "authentication.k8s.io";

@@ -8,7 +8,7 @@ use http::Response;
 use super::list::{parse_revision, reach};
 use super::respond;
 use crate::body::Body;
-use crate::server::Context;
+use crate::context::Context;
 
 pub(crate) async fn get(
     context: &Context,

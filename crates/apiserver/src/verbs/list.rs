@@ -14,8 +14,9 @@ use super::list_options::check_list;
 use super::selection::Selection;
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, Unreadable, storage_prefix};
+use crate::context::Context;
 use crate::query::Query;
-use crate::server::{Context, store_failure, too_large};
+use crate::storage::{store_failure, too_large};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;

@@ -11,10 +11,10 @@ use http::Response;
 use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
 use crate::cache::{Entry, Shape, Snapshot, Text};
+use crate::context::Context;
 use crate::gzip::{self, Part};
 use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::response::{self, COMPRESS_FROM};
-use crate::server::Context;
 
 /// A list is written in pieces of about this size, and a little more for the last object of one.
 const PIECE: usize = 192 * 1024;

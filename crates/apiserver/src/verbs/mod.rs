@@ -19,9 +19,9 @@ use http::Response;
 
 use crate::body::Body;
 use crate::cache::{Entry, Shape};
+use crate::context::Context;
 use crate::negotiate::{Encoding, Form};
 use crate::response;
-use crate::server::Context;
 
 /// An object as the answer, in the form the client accepts.
 pub(crate) fn respond(

@@ -4,7 +4,7 @@ use api::selector::{FieldSelector, LabelSelector};
 use api::{Resource, Status};
 
 use crate::cache::{Entry, Requirement};
-use crate::server::Context;
+use crate::context::Context;
 
 pub(crate) struct Selection {
     /// Keys begin with this: `namespace/`, or "".

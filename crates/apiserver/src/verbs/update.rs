@@ -8,10 +8,10 @@ use http::Response;
 use super::respond;
 use crate::authorization::Attributes;
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::hops::Hops;
 use crate::registry::{self, Target};
-use crate::server::Context;
 
 pub(crate) async fn update(
     context: &Context,

@@ -20,9 +20,9 @@ use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
 use crate::cache::{Change, Entry, EventType, Frame, From, Initial, Watch};
+use crate::context::Context;
 use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
-use crate::server::Context;
 
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Events are handed over in pieces of about this size, however many there are.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::Value;
 
-use crate::allocation::companions::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::allocation::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
 
 /// A record may be older than its Service by the time that a request may take.
 const UNFINISHED_SECONDS: i64 = 60;
