@@ -18,7 +18,7 @@ use environment::Environment;
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::cache::{Cache, Entry};
+use crate::cache::{Cache, CachedObject};
 
 const FIRST_PORT: u16 = 30000;
 const LAST_PORT: u16 = 32767;
@@ -508,7 +508,7 @@ impl State {
     }
 
     /// Takes in what the Service of that key has now, or that it is gone.
-    fn set_service(&mut self, key: &Arc<str>, entry: Option<&Arc<Entry>>) {
+    fn set_service(&mut self, key: &Arc<str>, entry: Option<&Arc<CachedObject>>) {
         if let Some(before) = self.services.remove(key) {
             self.users.remove(&before);
         }

@@ -18,7 +18,7 @@ use crate::admission_config::AdmissionConfig;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
-use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of};
+use crate::cache::{Cache, CachedObject, Draft, Outline, ResourceCache, key_of};
 use crate::heavy::Heavy;
 use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
@@ -150,7 +150,7 @@ impl Server {
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Arc<Entry>, Status> {
+    ) -> Result<Arc<CachedObject>, Status> {
         let kind = self.kind(resource)?;
         self.catch_up().await?;
         let key = key_of(namespace, name);
@@ -166,7 +166,7 @@ impl Server {
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Arc<Entry>, Status> {
+    ) -> Result<Arc<CachedObject>, Status> {
         match self.kind(resource)?.get(&key_of(namespace, name)) {
             Some(entry) => Ok(entry),
             None => self.get(resource, namespace, name).await,
@@ -181,9 +181,9 @@ impl Server {
         bytes: Bytes,
         revision: u64,
         object: &Value,
-    ) -> Result<Arc<Entry>, Status> {
+    ) -> Result<Arc<CachedObject>, Status> {
         let key = key_of(namespace, name);
-        Ok(Arc::new(Entry::new(
+        Ok(Arc::new(CachedObject::new(
             resource, &key, bytes, revision, object,
         )?))
     }

@@ -1,7 +1,7 @@
 //! From the bytes of a request to a document of the expected kind, with Kubernetes' answers to bodies
 //! that are malformed, of another kind or of wrong types.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use super::check::{self, check};
 use super::defaults::normalise;

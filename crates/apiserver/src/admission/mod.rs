@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use api::{Resource, Status, Value};
 
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Admitted<'_> {
     }
 
     /// All objects of a kind, or of it in one namespace; none where the kind is not served.
-    pub fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Entry>> {
+    pub fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<CachedObject>> {
         let cache = &self.context.server.cache;
         let Some(kind) = cache.find(group, plural) else {
             return Vec::new();
@@ -142,7 +142,7 @@ impl Admitted<'_> {
         plural: &str,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Arc<Entry>>, Status> {
+    ) -> Result<Option<Arc<CachedObject>>, Status> {
         let server = &self.context.server;
         let Some(kind) = server.cache.find(group, plural) else {
             return Ok(None);

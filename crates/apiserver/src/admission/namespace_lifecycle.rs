@@ -5,7 +5,7 @@ use api::{Resource, Status};
 use store::Compare;
 
 use super::{Admitted, Operation};
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::server::Server;
 use crate::storage::store_key;
 
@@ -59,7 +59,7 @@ pub(crate) async fn unchanged(
     })
 }
 
-fn is_terminating(namespace: &Entry) -> Result<bool, Status> {
+fn is_terminating(namespace: &CachedObject) -> Result<bool, Status> {
     Ok(match namespace.field("status.phase") {
         Some(phase) => phase == "Terminating",
         None => namespace.object()?.str_at(&["status", "phase"]) == "Terminating",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Status, Value};
 
 use super::Admitted;
-use crate::cache::{Entry, From, Initial, Requirement, Watch, key_of};
+use crate::cache::{CachedObject, From, Initial, Requirement, Watch, key_of};
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -84,7 +84,7 @@ async fn find(
     admitted: &Admitted<'_>,
     namespace: &str,
     name: &str,
-) -> Result<Option<Arc<Entry>>, Status> {
+) -> Result<Option<Arc<CachedObject>>, Status> {
     let server = &admitted.context.server;
     let kind = server.cache.named("", "serviceaccounts");
     match server.find(&kind.resource, namespace, name).await {

@@ -12,7 +12,7 @@ use super::claims::SigningKey;
 use super::secret_tokens;
 use crate::Environment;
 use crate::Error;
-use crate::cache::{Cache, Entry, key_of};
+use crate::cache::{Cache, CachedObject, key_of};
 use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 /// How long a token stays good once what it is bound to is being deleted.
@@ -128,7 +128,7 @@ impl Tokens {
     /// A signed token that expires after `seconds`.
     pub fn issue(
         &self,
-        account: &Entry,
+        account: &CachedObject,
         account_uid: &str,
         audiences: &[String],
         seconds: i64,

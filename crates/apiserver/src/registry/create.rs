@@ -12,7 +12,7 @@ use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
 use crate::allocation;
 use crate::authorization::Granting;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 use crate::hops::Hops;
 use crate::server::Server;
@@ -54,7 +54,7 @@ pub(crate) async fn create(
     requested: &Arc<Resource>,
     new: New,
     hops: &mut Hops,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let resource = api::conversion::storage_of(requested);
     let creation = Creation {
         context,
@@ -142,7 +142,7 @@ impl Creation<'_> {
         sent_empty: &Empties,
         names_version: bool,
         hops: &mut Hops,
-    ) -> Result<Arc<Entry>, Status> {
+    ) -> Result<Arc<CachedObject>, Status> {
         let server = &self.context.server;
         self.prepare(object);
         self.stamp(object);
@@ -218,7 +218,11 @@ impl Creation<'_> {
         })
     }
 
-    async fn insert(&self, object: &mut Value, hops: &mut Hops) -> Result<Arc<Entry>, Status> {
+    async fn insert(
+        &self,
+        object: &mut Value,
+        hops: &mut Hops,
+    ) -> Result<Arc<CachedObject>, Status> {
         let result = self.try_insert(object, hops).await;
         if !self.is_owned && is_too_large(&result) && object.has(&MANAGED_FIELDS) {
             // As upstream: the object matters more than who owns its fields.
@@ -228,7 +232,11 @@ impl Creation<'_> {
         result
     }
 
-    async fn try_insert(&self, object: &Value, hops: &mut Hops) -> Result<Arc<Entry>, Status> {
+    async fn try_insert(
+        &self,
+        object: &Value,
+        hops: &mut Hops,
+    ) -> Result<Arc<CachedObject>, Status> {
         let target = Target {
             resource: self.resource,
             requested: self.requested,

@@ -12,7 +12,7 @@ use super::finalizers::{has_finalizers, is_deleting};
 use super::guarded_write::{self, Change, Planned};
 use super::{DeleteOptions, Target};
 use crate::admission::{self, Admitted, Operation};
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 use crate::storage::seconds_text;
 
@@ -22,9 +22,9 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// What became of the object.
 pub(crate) enum Deleted {
     /// It is gone; this was its last state.
-    Removed(Arc<Entry>),
+    Removed(Arc<CachedObject>),
     /// It stays for now, marked.
-    Pending(Arc<Entry>),
+    Pending(Arc<CachedObject>),
 }
 
 pub(crate) async fn delete(

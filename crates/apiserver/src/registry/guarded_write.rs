@@ -13,7 +13,7 @@ use super::finalizers::{awaits_deletion, is_deleting};
 use super::owners::{MANAGED_FIELDS, keep_times};
 use crate::admission::namespace_lifecycle::unchanged;
 use crate::allocation;
-use crate::cache::{Entry, key_of};
+use crate::cache::{CachedObject, key_of};
 use crate::context::Context;
 use crate::hops::Hops;
 use crate::storage::{checked_bytes, store_failure, store_key};
@@ -59,7 +59,7 @@ impl Planned {
 
 /// What became of the object.
 pub(super) struct Written {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CachedObject>,
     pub is_removed: bool,
 }
 
@@ -108,16 +108,16 @@ pub(super) async fn write(
 }
 
 enum Replaced {
-    Done(Arc<Entry>),
+    Done(Arc<CachedObject>),
     /// Somebody else wrote first; this is what is there now.
-    Lost(Option<Arc<Entry>>),
+    Lost(Option<Arc<CachedObject>>),
 }
 
 /// Puts `new` in the place of `current`, or removes the object. Writes nothing when nothing changed.
 async fn replace(
     context: &Context,
     target: &Target<'_>,
-    current: &Arc<Entry>,
+    current: &Arc<CachedObject>,
     old: &Value,
     mut new: Value,
     removes: bool,
@@ -183,7 +183,7 @@ async fn replace(
             }
             let key = key_of(namespace, name);
             let found = found
-                .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
+                .map(|item| CachedObject::decode(resource, &key, item.value, item.mod_revision))
                 .transpose()?;
             Ok(Replaced::Lost(found.map(Arc::new)))
         }
@@ -197,7 +197,7 @@ pub(super) async fn insert(
     target: &Target<'_>,
     object: &Value,
     hops: &mut Hops,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let server = &context.server;
     let (resource, requested) = (target.resource, target.requested);
     let (namespace, name) = (target.namespace, target.name);

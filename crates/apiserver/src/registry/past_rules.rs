@@ -9,7 +9,7 @@ use super::Target;
 use super::guarded_write::{self, Change, Planned};
 use super::owners::{set_owners, take_owners};
 use super::preconditions;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 
 /// As [`super::update`], past admission and the rules of the kind.
@@ -18,7 +18,7 @@ pub(crate) async fn update_past_rules(
     target: &Target<'_>,
     conditional: bool,
     make: impl FnMut(&Value) -> Result<Value, Status> + Send,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let change = UpdatePastRules {
         context,
         target,

@@ -14,7 +14,7 @@ use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
 use crate::allocation::{self, Reservation};
 use crate::authorization::Granting;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 
 /// Writes what `make` says the object should be. Tries again when somebody else wrote in between,
@@ -24,7 +24,7 @@ pub(crate) async fn update(
     target: &Target<'_>,
     conditional: bool,
     make: impl FnMut(&Value) -> Result<Value, Status> + Send,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let steps = Steps { context, target };
     let change = Update {
         steps,

@@ -8,7 +8,7 @@ use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 use crate::decode;
 use crate::options::{self, PatchType};
@@ -63,7 +63,11 @@ pub(super) async fn handle(
     response::encoded(200, &scale, context.output.encoding)
 }
 
-async fn apply(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Arc<Entry>, Status> {
+async fn apply(
+    context: &Context,
+    target: &Target<'_>,
+    body: &[u8],
+) -> Result<Arc<CachedObject>, Status> {
     let configuration = Configuration::read(body)?;
     let manager = options::manager(context);
     let force = context.query.flag("force");

@@ -14,7 +14,7 @@ use http::Response;
 use http_body_util::{BodyExt, Limited};
 
 use crate::body::Body;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::context::Context;
 use crate::negotiate::Encoding;
 use crate::node_samples::NodeSample;
@@ -48,7 +48,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
     }
     let entries = wanted(context, &resource)?;
     let samples = sample(context, &resource, &entries).await?;
-    let document = |entry: &Entry| -> Option<Value> {
+    let document = |entry: &CachedObject| -> Option<Value> {
         let object = entry.object().ok()?;
         documents::of(&object, resource.namespaced, &samples)
     };
@@ -69,7 +69,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
 }
 
 /// The nodes or pods that are asked about; at least one for a `get`.
-fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<Entry>>, Status> {
+fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<CachedObject>>, Status> {
     let info = &context.info;
     let kind = context.server.kind(resource)?;
     if info.verb == "get" {
@@ -96,7 +96,7 @@ fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<Entry>>, Sta
 async fn sample(
     context: &Context,
     resource: &Resource,
-    entries: &[Arc<Entry>],
+    entries: &[Arc<CachedObject>],
 ) -> Result<BTreeMap<String, Arc<NodeSample>>, Status> {
     let nodes: BTreeSet<String> = entries
         .iter()

@@ -13,7 +13,7 @@ use super::list_body::{self, Items, Page};
 use super::list_options::check_list;
 use super::selection::Selection;
 use crate::body::Body;
-use crate::cache::{Entry, ResourceCache, Unreadable, storage_prefix};
+use crate::cache::{CachedObject, ResourceCache, Unreadable, storage_prefix};
 use crate::context::Context;
 use crate::query::Query;
 use crate::storage::{store_failure, too_large};
@@ -246,7 +246,7 @@ async fn from_history(
         range.start = format!("{prefix}{start}").into();
     }
     let kind = context.server.kind(resource)?;
-    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    let mut entries: Vec<Arc<CachedObject>> = Vec::new();
     let page = |entries, next, remaining| Page {
         items: Items::Some(entries),
         is_selective: selection.is_selective(),
@@ -286,7 +286,7 @@ async fn from_history(
                 Some(entry) => entry,
                 None => {
                     let (value, revision) = (item.value, item.mod_revision);
-                    let decoded = Entry::decode(resource, &key, value, revision);
+                    let decoded = CachedObject::decode(resource, &key, value, revision);
                     let stored = &kind.resource;
                     let decoded = decoded.map_err(|status| {
                         let problem = status.message;

@@ -16,7 +16,7 @@ const VERSION: [&[u8]; 2] = [b"\"resourceVersion\":\"", b"\","];
 
 /// An object at one revision.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CachedObject {
     /// `namespace/name`, or `name` for cluster-scoped kinds.
     pub key: Arc<str>,
     /// Canonical JSON without `metadata.resourceVersion`.
@@ -125,35 +125,40 @@ impl Outline {
     }
 }
 
-impl Entry {
+impl CachedObject {
     /// Reads the bytes of a stored object.
     pub fn decode(
         resource: &Resource,
         key: &str,
         bytes: Bytes,
         revision: u64,
-    ) -> Result<Entry, Status> {
+    ) -> Result<CachedObject, Status> {
         let object = Value::from_json(&bytes).map_err(Status::internal)?;
-        Entry::new(resource, key, bytes, revision, &object)
+        CachedObject::new(resource, key, bytes, revision, &object)
     }
 
-    /// As [`Entry::decode`], by one who already has the tree.
+    /// As [`CachedObject::decode`], by one who already has the tree.
     pub fn new(
         resource: &Resource,
         key: &str,
         bytes: Bytes,
         revision: u64,
         object: &Value,
-    ) -> Result<Entry, Status> {
+    ) -> Result<CachedObject, Status> {
         let outline = Outline::of(resource, key, &bytes, object)?;
-        let mut entry = Entry::with_outline(key, bytes, revision, outline.into());
+        let mut entry = CachedObject::with_outline(key, bytes, revision, outline.into());
         entry.is_shared = false;
         Ok(entry)
     }
 
     /// An entry whose writer and feed share its outline.
-    pub fn with_outline(key: &str, bytes: Bytes, revision: u64, outline: Arc<Outline>) -> Entry {
-        Entry {
+    pub fn with_outline(
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+        outline: Arc<Outline>,
+    ) -> CachedObject {
+        CachedObject {
             key: key.into(),
             bytes,
             revision,
@@ -162,7 +167,7 @@ impl Entry {
         }
     }
 
-    pub fn into_shared(mut self) -> Arc<Entry> {
+    pub fn into_shared(mut self) -> Arc<CachedObject> {
         self.is_shared = true;
         Arc::new(self)
     }
