@@ -75,7 +75,7 @@ impl Repair {
                 tell(server, finding).await?;
             }
             self.told = outcome.findings;
-            server.reach(newest).await?;
+            server.objects.reach(newest).await?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Repair {
             compare,
             then: vec![operation],
         };
-        let result = server.store.transact(transaction).await;
+        let result = server.objects.store().transact(transaction).await;
         Ok(match result.map_err(store_failure)? {
             TransactionResult::Committed { revision, .. } => revision,
             TransactionResult::Failed { revision, .. } => revision,

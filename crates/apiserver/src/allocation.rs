@@ -2,6 +2,7 @@
 //! requests in flight have reserved.
 
 mod companions;
+mod range;
 
 pub(crate) use companions::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL, companions};
 
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::cache::{Cache, CachedObject};
+use range::Range;
 
 const FIRST_PORT: u16 = 30000;
 const LAST_PORT: u16 = 32767;
@@ -28,37 +30,6 @@ pub(crate) struct ServiceAllocator {
     environment: Environment,
     range: Range,
     state: Arc<Mutex<State>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Range {
-    network: u32,
-    bits: u8,
-}
-
-impl Range {
-    /// An IPv4 range of a size that can be used for Services.
-    fn parse(text: &str) -> Option<Range> {
-        let (network, bits) = text.split_once('/')?;
-        let network: Ipv4Addr = network.parse().ok()?;
-        let bits: u8 = bits.parse().ok().filter(|bits| (8..=30).contains(bits))?;
-        let mask = u32::MAX << (32 - u32::from(bits));
-        Some(Range {
-            network: u32::from(network) & mask,
-            bits,
-        })
-    }
-
-    fn size(self) -> u32 {
-        1u32.checked_shl(32 - u32::from(self.bits))
-            .unwrap_or(u32::MAX)
-    }
-
-    /// Neither the network's nor the broadcast address.
-    fn contains(self, address: Ipv4Addr) -> bool {
-        let offset = u32::from(address).wrapping_sub(self.network);
-        offset > 0 && offset < self.size() - 1
-    }
 }
 
 /// The values that one Service has, or one request.

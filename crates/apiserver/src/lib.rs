@@ -28,6 +28,7 @@ mod kubelet_dialer;
 mod metrics;
 mod negotiate;
 mod node_samples;
+mod objects;
 mod options;
 mod pod_references;
 mod query;
@@ -35,6 +36,7 @@ mod registry;
 mod request;
 mod response;
 mod reviews;
+mod served_kinds;
 mod server;
 mod startup;
 mod storage;
@@ -50,9 +52,7 @@ use std::time::Duration;
 
 use api::Resource;
 use api::catalogue::Catalogue;
-use api::openapi::Documents;
 use environment::Environment;
-use parking_lot::Mutex;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +60,8 @@ use tokio_util::sync::CancellationToken;
 use authentication::Authenticator;
 use authorization::Authorizer;
 use metrics::Metrics;
+use objects::Objects;
+use served_kinds::ServedKinds;
 use server::Server;
 use startup::{Stage, Startup};
 
@@ -68,7 +70,7 @@ pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
 pub use in_process::InProcess;
-pub use server::AddKindError;
+pub use served_kinds::AddKindError;
 
 /// History is kept this long for lists that are being paged through, unless told otherwise.
 pub const COMPACTION: Duration = Duration::from_secs(300);
@@ -181,11 +183,10 @@ impl ApiServer {
         }
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
-            store,
             environment,
             timelines: config.timelines,
-            openapi: Mutex::new(Arc::new(Documents::new(catalogue.snapshot()))),
-            catalogue,
+            objects: Objects::new(store, cache.clone()),
+            kinds: ServedKinds::new(catalogue, cache.clone()),
             cache,
             authenticator,
             services,
@@ -195,7 +196,6 @@ impl ApiServer {
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
-            leases: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
             heavy: heavy::Heavy::new(),
@@ -215,7 +215,7 @@ impl ApiServer {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
-        server.catch_up().await.map_err(Error::Bootstrap)?;
+        server.objects.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })
     }
@@ -245,13 +245,18 @@ impl ApiServer {
 
     /// Serves one more kind from now on, with what the store has of it already.
     pub async fn add_kind(&self, resource: Resource) -> Result<(), AddKindError> {
-        self.server.add_kind(Arc::new(resource)).await
+        self.server.kinds.add(Arc::new(resource)).await
     }
 
     /// Serves an added kind no more and ends its watches; false if there is none of that name. Its
     /// objects stay in the store.
-    pub fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
-        self.server.remove_kind(group, version, plural)
+    pub async fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
+        let kinds = &self.server.kinds;
+        let removed = kinds.remove(group, version, plural).await;
+        if let Some(resource) = &removed {
+            self.server.metrics.forget(resource);
+        }
+        removed.is_some()
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

@@ -147,7 +147,7 @@ impl Admitted<'_> {
         let Some(kind) = server.cache.find(group, plural) else {
             return Ok(None);
         };
-        match server.find(&kind.resource, namespace, name).await {
+        match server.objects.find(&kind.resource, namespace, name).await {
             Ok(entry) => Ok(Some(entry)),
             Err(status) if status.reason == api::Reason::NotFound => Ok(None),
             Err(status) => Err(status),

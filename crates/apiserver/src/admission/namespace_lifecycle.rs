@@ -30,7 +30,10 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     }
     let server = &admitted.context.server;
     let namespaces = server.cache.named("", "namespaces");
-    let entry = server.find(&namespaces.resource, "", &namespace).await?;
+    let entry = server
+        .objects
+        .find(&namespaces.resource, "", &namespace)
+        .await?;
     if admitted.operation == Operation::Create && is_terminating(&entry)? {
         let refused = admitted.forbidden(words(&namespace));
         return Err(with_cause(refused, &namespace));
@@ -48,7 +51,7 @@ pub(crate) async fn unchanged(
     name: &str,
 ) -> Result<Compare, Status> {
     let namespaces = &server.cache.resource("", "namespaces");
-    let entry = server.find(namespaces, "", namespace).await?;
+    let entry = server.objects.find(namespaces, "", namespace).await?;
     if is_terminating(&entry)? {
         let refused = resource.forbidden(name, words(namespace));
         return Err(with_cause(refused, namespace));

@@ -87,7 +87,7 @@ async fn find(
 ) -> Result<Option<Arc<CachedObject>>, Status> {
     let server = &admitted.context.server;
     let kind = server.cache.named("", "serviceaccounts");
-    match server.find(&kind.resource, namespace, name).await {
+    match server.objects.find(&kind.resource, namespace, name).await {
         Ok(entry) => return Ok(Some(entry)),
         Err(status) if status.reason != api::Reason::NotFound => return Err(status),
         Err(_) if name != "default" => return Ok(None),

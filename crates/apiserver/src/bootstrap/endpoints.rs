@@ -79,7 +79,7 @@ async fn record(server: &Arc<Server>, address: IpAddr) -> Result<(), Status> {
         "apiVersion": "v1", "kind": "Endpoints", "metadata": {},
         "subsets": [{"addresses": [{"ip": address.to_string()}]}],
     });
-    let lease = server.store.grant_lease(LIFE.as_secs()).await;
+    let lease = server.objects.store().grant_lease(LIFE.as_secs()).await;
     let put = Operation::Put {
         key: key_of(address),
         value: value.to_json().into(),
@@ -93,7 +93,7 @@ async fn write(server: &Arc<Server>, operation: Operation) -> Result<(), Status>
         compare: Vec::new(),
         then: vec![operation],
     };
-    let written = server.store.transact(transaction).await;
+    let written = server.objects.store().transact(transaction).await;
     written.map(drop).map_err(store_failure)
 }
 
@@ -103,7 +103,12 @@ async fn recorded(server: &Arc<Server>) -> Result<BTreeSet<IpAddr>, Status> {
         revision: None,
         limit: 0,
     };
-    let found = server.store.range(request).await.map_err(store_failure)?;
+    let found = server
+        .objects
+        .store()
+        .range(request)
+        .await
+        .map_err(store_failure)?;
     let names = found.items.iter().filter_map(|item| {
         let name = item.key.strip_prefix(RECORDS.as_bytes())?;
         std::str::from_utf8(name).ok()?.parse().ok()

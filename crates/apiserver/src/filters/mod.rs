@@ -66,7 +66,7 @@ async fn answer(
 ) -> Response<Body> {
     let in_flight = InFlight::begin(&server, request.method());
     let query = Query::parse(request.uri().query());
-    let (kinds, path) = (server.catalogue.snapshot(), request.uri().path());
+    let (kinds, path) = (server.kinds.snapshot(), request.uri().path());
     let Some(info) = RequestInfo::parse(&kinds, request.method(), path, &query) else {
         return response::text(400, "400 Bad Request: the path is not properly encoded\n");
     };
@@ -99,7 +99,8 @@ async fn chain(
     let in_process = caller.is_in_process();
     let context = match admit_caller(server, parts, about, caller) {
         Ok(context) => context,
-        Err((status, headers)) => {
+        Err(refused) => {
+            let (status, headers) = *refused;
             Box::pin(body_limit::discard(body, &headers)).await;
             return Err(status);
         }
@@ -137,19 +138,19 @@ fn admit_caller(
     mut parts: Parts,
     (info, query): (RequestInfo, Query),
     caller: Caller,
-) -> Result<Context, (Status, HeaderMap)> {
+) -> Result<Context, Box<(Status, HeaderMap)>> {
     let (authenticated, closing) = authentication::authenticate(server, caller, &parts.headers);
     let identity = authenticated
         .and_then(|identity| impersonation::assume(&server.authorizer, identity, &parts.headers));
     let identity = match identity {
         Ok(identity) => identity,
-        Err(status) => return Err((status, parts.headers)),
+        Err(status) => return Err(Box::new((status, parts.headers))),
     };
     impersonation::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorization::authorize(&context) {
         Ok(()) => Ok(context),
-        Err(status) => Err((status, context.headers)),
+        Err(status) => Err(Box::new((status, context.headers))),
     }
 }

@@ -168,7 +168,7 @@ impl Creation<'_> {
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself. The service is
             // written, also if the cache does not get there in time.
-            let _ = server.reach(entry.revision).await;
+            let _ = server.objects.reach(entry.revision).await;
         }
         result
     }

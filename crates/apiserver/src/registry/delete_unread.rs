@@ -14,8 +14,8 @@ use crate::storage::{store_failure, store_key};
 pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Result<(), Status> {
     let server = &context.server;
     let (resource, namespace, name) = (target.requested, target.namespace, target.name);
-    let kind = server.kind(resource)?;
-    server.catch_up().await?;
+    let kind = server.objects.kind(resource)?;
+    server.objects.catch_up().await?;
     let key = key_of(namespace, name);
     let revision = match (kind.unreadable(&key), kind.get(&key)) {
         (Some(unreadable), _) => unreadable.revision,
@@ -41,7 +41,7 @@ pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Res
         }],
         then: vec![Operation::Delete { key: store_key }],
     };
-    let result = server.store.transact(transaction).await;
+    let result = server.objects.store().transact(transaction).await;
     match result.map_err(store_failure)? {
         TransactionResult::Committed { .. } => {
             tracing::warn!(

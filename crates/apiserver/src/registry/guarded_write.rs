@@ -74,7 +74,10 @@ pub(super) async fn write(
     let server = &context.server;
     // Errors name what was asked for.
     let (requested, name) = (target.requested, target.name);
-    let mut current = server.get(requested, target.namespace, name).await?;
+    let mut current = server
+        .objects
+        .get(requested, target.namespace, name)
+        .await?;
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
@@ -87,7 +90,7 @@ pub(super) async fn write(
             Replaced::Done(entry) => {
                 if change.must_show() {
                     // It is written, also if the cache does not get there in time.
-                    let _ = server.reach(entry.revision).await;
+                    let _ = server.objects.reach(entry.revision).await;
                 }
                 return Ok(Written {
                     entry,
@@ -133,15 +136,20 @@ async fn replace(
         return Ok(Replaced::Done(current.clone()));
     }
     if target.dry_run {
-        let entry = server.entry(resource, namespace, name, bytes, current.revision, &new)?;
+        let entry =
+            server
+                .objects
+                .entry(resource, namespace, name, bytes, current.revision, &new)?;
         return Ok(Replaced::Done(entry));
     }
     let key = store_key(resource, namespace, name);
     let (operation, draft) = match removes {
         true => (Operation::Delete { key: key.clone() }, None),
         false => {
-            let lease = server.lease_of(resource).await?;
-            let draft = server.draft(resource, namespace, name, bytes.clone(), &new)?;
+            let lease = server.objects.lease_of(resource).await?;
+            let draft = server
+                .objects
+                .draft(resource, namespace, name, bytes.clone(), &new)?;
             let put = Operation::Put {
                 key: key.clone(),
                 value: bytes.clone(),
@@ -159,7 +167,11 @@ async fn replace(
     compare.extend(companions.compare);
     let mut then = vec![operation];
     then.extend(companions.then);
-    let result = server.store.transact(Transaction { compare, then }).await;
+    let result = server
+        .objects
+        .store()
+        .transact(Transaction { compare, then })
+        .await;
     let result = result.map_err(store_failure);
     if !target.is_owned && is_too_large(&result) && new.has(&MANAGED_FIELDS) {
         // As upstream: the object matters more than who owns its fields.
@@ -170,7 +182,9 @@ async fn replace(
     match result? {
         TransactionResult::Committed { revision, .. } => Ok(Replaced::Done(match draft {
             Some(draft) => draft.committed(revision),
-            None => server.entry(resource, namespace, name, bytes, revision, &new)?,
+            None => server
+                .objects
+                .entry(resource, namespace, name, bytes, revision, &new)?,
         })),
         TransactionResult::Failed { current: found, .. } => {
             let found = found.into_iter().next().flatten();
@@ -204,16 +218,20 @@ pub(super) async fn insert(
     let bytes = checked_bytes(object, None)?;
     let key = store_key(resource, namespace, name);
     if target.dry_run {
-        match server.get(requested, namespace, name).await {
+        match server.objects.get(requested, namespace, name).await {
             Err(status) if status.reason == Reason::NotFound => {}
             Err(status) if status.reason != Reason::StoreReadError => return Err(status),
             _ => return Err(requested.already_exists(name)),
         }
-        return server.entry(resource, namespace, name, bytes, 0, object);
+        return server
+            .objects
+            .entry(resource, namespace, name, bytes, 0, object);
     }
-    let lease = server.lease_of(resource).await?;
+    let lease = server.objects.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
-    let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
+    let draft = server
+        .objects
+        .draft(resource, namespace, name, bytes.clone(), object)?;
     let companions = allocation::companions(&server.services, resource, None, Some(object));
     for _ in 0..NAMESPACE_ATTEMPTS {
         let mut compare = vec![Compare::ModRevision {
@@ -234,7 +252,11 @@ pub(super) async fn insert(
             lease,
         }];
         then.extend(companions.then.iter().cloned());
-        let result = server.store.transact(Transaction { compare, then }).await;
+        let result = server
+            .objects
+            .store()
+            .transact(Transaction { compare, then })
+            .await;
         let (revision, current) = match result.map_err(store_failure)? {
             TransactionResult::Committed { revision, .. } => {
                 hops.revision(context);
@@ -253,7 +275,7 @@ pub(super) async fn insert(
             return Err(allocation::taken_meanwhile(requested, name));
         }
         // Somebody changed the namespace, or deleted it: what it is now decides.
-        server.reach(revision).await?;
+        server.objects.reach(revision).await?;
     }
     Err(requested.conflict(
         name,

@@ -73,7 +73,10 @@ async fn session(
         ..Attributes::of(info)
     };
     server.authorizer.check(&context.identity, &attributes)?;
-    let pod = server.get(resource, &info.namespace, &info.name).await?;
+    let pod = server
+        .objects
+        .get(resource, &info.namespace, &info.name)
+        .await?;
     let pod = pod.object()?;
     let path = kubelet_path(context, &pod)?;
     let node = pod.str_at(&["spec", "nodeName"]);

@@ -75,6 +75,7 @@ async fn evict(
     loop {
         let entry = context
             .server
+            .objects
             .get(resource, &info.namespace, &info.name)
             .await?;
         let pod = entry.object_with_version()?;

@@ -11,7 +11,11 @@ use crate::context::Context;
 /// checked before anything is dialled.
 pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
     let nodes = context.server.cache.named("", "nodes");
-    let node = context.server.find(&nodes.resource, "", node).await?;
+    let node = context
+        .server
+        .objects
+        .find(&nodes.resource, "", node)
+        .await?;
     let node = node.object()?;
     let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array);
     let address = addresses

@@ -32,6 +32,7 @@ pub(super) async fn get(
     let server = &context.server;
     let info = &context.info;
     let pod = server
+        .objects
         .get(resource, &info.namespace, &info.name)
         .await?
         .object()?;

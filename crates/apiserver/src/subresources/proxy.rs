@@ -278,7 +278,10 @@ fn number(port: &str, secure: bool) -> Result<u16, Status> {
 async fn pod(context: &Context, resource: &Arc<Resource>) -> Result<Place, Status> {
     let (secure, name, port) = parse_name(&context.info.name, "pod")?;
     let server = &context.server;
-    let pod = server.get(resource, &context.info.namespace, name).await?;
+    let pod = server
+        .objects
+        .get(resource, &context.info.namespace, name)
+        .await?;
     let pod = pod.object()?;
     let containers = pod.at(&["spec", "containers"]).and_then(Value::as_array);
     let declared = containers.into_iter().flatten().find_map(|container| {
@@ -311,7 +314,7 @@ async fn service(context: &Context, resource: &Arc<Resource>) -> Result<Place, S
     let (secure, name, port) = parse_name(&context.info.name, "service")?;
     let (server, namespace) = (&context.server, &context.info.namespace);
     let unavailable = |message: String| Status::new(Reason::ServiceUnavailable, message);
-    let service = server.get(resource, namespace, name).await;
+    let service = server.objects.get(resource, namespace, name).await;
     let service = service.map_err(|_| Status::not_found("", "endpoints", name))?;
     let service = service.object()?;
     let mut port = port.to_string();

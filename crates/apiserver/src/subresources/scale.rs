@@ -34,6 +34,7 @@ pub(super) async fn handle(
         "get" => {
             context
                 .server
+                .objects
                 .get(resource, target.namespace, target.name)
                 .await?
         }

@@ -71,7 +71,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
 /// The nodes or pods that are asked about; at least one for a `get`.
 fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<CachedObject>>, Status> {
     let info = &context.info;
-    let kind = context.server.kind(resource)?;
+    let kind = context.server.objects.kind(resource)?;
     if info.verb == "get" {
         let namespace = if resource.namespaced {
             &info.namespace

@@ -27,7 +27,11 @@ pub(crate) async fn patch(
         // Whether there is anything to patch comes first.
         Err(status) => {
             let (namespace, name) = (target.namespace, target.name);
-            context.server.get(resource, namespace, name).await?;
+            context
+                .server
+                .objects
+                .get(resource, namespace, name)
+                .await?;
             return Err(status);
         }
     };

@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let server = context.server.clone();
-    let kind = server.kind(resource)?;
+    let kind = server.objects.kind(resource)?;
     let selection = Selection::of(&context, resource)?;
     if context.output.form == Form::PartialObjectMetadataList {
         return Err(Status::new(
@@ -56,7 +56,7 @@ pub(crate) async fn watch(
     // Said not to want the state, as opposed to not saying.
     let only_news = !initial && !query.get("sendInitialEvents").is_empty();
     if revision.is_none() || initial && revision != Some(0) {
-        server.catch_up().await?;
+        server.objects.catch_up().await?;
     }
     let timeout = parse_timeout(query)?;
     let from = match revision {
