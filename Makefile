@@ -64,7 +64,7 @@ soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
 
 test-vm: ## Run the runtime's end-to-end tests in virtual machines with cgroups v2, with and without systemd [FILTER=name DRIVER=systemd]
-	@scripts/test-vm
+	@cargo xtask test-vm
 
 conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1|2]
 	@scripts/conformance
@@ -88,7 +88,7 @@ swap-kubelet: build ## Upstream's kubelet runs pods on our runtime (needs Go)
 	@scripts/swap-kubelet
 
 swap-node: build ## Our node on upstream's control plane, upstream's kubelet on ours (needs Go)
-	@scripts/swap-node
+	@cargo xtask swap-node
 
 swap-control-plane: build ## Scheduler, controllers and API server change places with upstream's (needs Go)
-	@scripts/swap-control-plane
+	@cargo xtask swap-control-plane

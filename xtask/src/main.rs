@@ -1,6 +1,7 @@
 //! Repository chores. `cargo xtask` without arguments lists them.
 
 mod conformance_data;
+mod judges;
 mod reference;
 mod repository;
 mod skipped;
@@ -10,6 +11,8 @@ mod tidy;
 
 use anyhow::{Result, bail};
 
+use judges::{cleanup, images, swap_control_plane, swap_node, test_vm};
+
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy                        check the house rules that a compiler cannot
@@ -17,7 +20,10 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   reference                   write docs/reference.md from the declarations in the source
   conformance-data SUMMARY    write docs/conformance-data.md from a summary of `make conformance`
   skipped FILE                compare the tests that were skipped with tests/skipped.txt
-  layout                      move modules with children to name/mod.rs";
+  layout                      move modules with children to name/mod.rs
+
+Judges (see the Makefile; they need root, and Go):
+  conformance-images [NAME...], swap-control-plane [STAGE...], swap-node [ours|theirs], test-vm";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +37,13 @@ fn main() -> Result<()> {
         ["conformance-data", summary] => conformance_data::write(&root, summary.as_ref()),
         ["skipped", file] => skipped::compare(&root, file.as_ref()),
         ["layout"] => tidy::layout::apply(&root),
+        ["conformance-images", ref names @ ..] => images::main(&root, names),
+        ["swap-control-plane", ref stages @ ..] => swap_control_plane::main(&root, stages),
+        ["swap-node", ref which @ ..] => swap_node::main(&root, which),
+        ["test-vm", ref rest @ ..] => test_vm::main(&root, rest),
+        // Started by the judges themselves.
+        [swap_node::INSIDE, ref rest @ ..] => swap_node::inside(rest),
+        [cleanup::COMMAND] => cleanup::serve(),
         _ => bail!("{USAGE}"),
     }
 }

@@ -2,7 +2,7 @@
 //! any API server with any scheduler and any controllers, and then the normalized state of all
 //! objects. Equal states mean that a replaced component behaves alike.
 //!
-//! `scripts/swap-control-plane` runs it. `make test` only runs the tests of the normalization.
+//! `make swap-control-plane` runs it. `make test` only runs the tests of the normalization.
 
 mod disruption;
 mod fine_print;

@@ -203,7 +203,7 @@ impl Scan {
 }
 
 /// `#[cfg(test)]`, also `#[cfg(any(test, …))]`.
-fn is_test_attribute(tokens: &[TokenTree]) -> bool {
+pub(super) fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     match tokens {
         [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] if hash.as_char() == '#' => {
             let text = attribute.stream().to_string().replace(' ', "");
@@ -214,7 +214,7 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
 }
 
 /// The index behind the item that begins at `at`: after its braces or its semicolon.
-fn end_of_item(tokens: &[TokenTree], mut at: usize) -> usize {
+pub(super) fn end_of_item(tokens: &[TokenTree], mut at: usize) -> usize {
     while at < tokens.len() {
         let ends = match &tokens[at] {
             TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,

@@ -1,8 +1,9 @@
 //! The house rules that a compiler cannot check: documented files of bearable size, no unfinished
 //! code, unsafe only where it belongs, crates that depend on each other as `ARCHITECTURE.md` says,
-//! modules without import cycles, and documents whose paths, tests and keys exist. Checks, never
+//! modules without import cycles, no blocking calls in async code, and documents whose paths, tests and keys exist. Checks, never
 //! fixes.
 
+mod blocking;
 mod crates;
 mod cycles;
 mod dependencies;
@@ -17,11 +18,12 @@ use anyhow::{Result, bail};
 
 type Check = fn(&Path, &mut Vec<String>) -> Result<()>;
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     files::check,
     crates::check,
     dependencies::check,
     cycles::check,
+    blocking::check,
     layout::check,
     documents::check,
     places::check,

@@ -9,7 +9,7 @@ use semantics::pod::is_sidecar;
 
 use super::{
     resize,
-    restarts::{asks_for_all, has_completed, lasting, may_restart, restarting_all},
+    restarts::{asks_for_all, has_completed, init_and_app, may_restart, restarting_all},
 };
 use crate::{
     backoff::Backoff,
@@ -222,7 +222,7 @@ fn begin_anew(situation: &Situation<'_>, actions: &mut Vec<Action>) {
         busy,
         ..
     } = situation;
-    let of = |record: &ContainerRecord| lasting(pod).find(|one| one.name == record.name);
+    let of = |record: &ContainerRecord| init_and_app(pod).find(|one| one.name == record.name);
     let records: Vec<(&ContainerRecord, &Container)> = observed
         .containers
         .iter()
@@ -301,7 +301,7 @@ fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             resize(situation, record, actions);
         }
     }
-    for container in lasting(pod) {
+    for container in init_and_app(pod) {
         let latest = sandbox.and_then(|sandbox| observed.latest_in(&container.name, sandbox));
         if let Some(record) = latest
             && record.state == ContainerState::Unknown
@@ -334,7 +334,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
     let Some(actual) = situation.actual.get(&record.id) else {
         return;
     };
-    let Some(container) = pod_spec::find_lasting(situation.pod, &record.name) else {
+    let Some(container) = pod_spec::find_init_or_app(situation.pod, &record.name) else {
         return;
     };
     let changed = resize::changes(container.resources.as_ref(), actual);

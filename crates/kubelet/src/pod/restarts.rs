@@ -84,7 +84,7 @@ fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRu
 
 /// Whether a container has a rule that restarts all containers.
 pub fn all_may_restart(pod: &Pod) -> bool {
-    lasting(pod)
+    init_and_app(pod)
         .flat_map(|container| container.restart_policy_rules.iter().flatten())
         .any(|rule| rule.action == RESTART_ALL)
 }
@@ -92,7 +92,7 @@ pub fn all_may_restart(pod: &Pod) -> bool {
 /// Whether a container has ended in a way that restarts all containers. It is true until
 /// that container's record, the last to go, is removed.
 pub fn restarting_all(pod: &Pod, observed: &Observed) -> bool {
-    lasting(pod).any(|container| {
+    init_and_app(pod).any(|container| {
         let latest = observed.latest(&container.name);
         latest.is_some_and(|record| asks_for_all(container, record))
     })
@@ -104,7 +104,7 @@ pub fn asks_for_all(container: &Container, record: &ContainerRecord) -> bool {
 }
 
 /// Init and app containers.
-pub fn lasting(pod: &Pod) -> impl Iterator<Item = &Container> {
+pub fn init_and_app(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
         init.chain(&spec.containers)

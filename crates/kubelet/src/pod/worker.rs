@@ -1,7 +1,7 @@
 //! The worker of one pod: it gathers events, asks `plan` what to do, begins the actions, and writes
 //! the status the moment it changes. One per pod, all in parallel.
 //!
-//! The loop: 1. something happens (news in the mailbox, a task ends, a time is reached); 2. the
+//! The loop: 1. something happens (messages in the mailbox, a task ends, a time is reached); 2. the
 //! worker's knowledge is updated; 3. the plan is asked and its actions are begun as tasks; 4. probes
 //! are matched with the running containers; 5. the status is computed and, if it differs from the one
 //! that the API has, written. Nothing in the loop waits for a task.
@@ -40,7 +40,7 @@ use self::{
 };
 use super::{
     lifecycle::Lifecycle,
-    mailbox::{Mailbox, News},
+    mailbox::{Mailbox, Messages},
     plan::{self, Action, Goal, Situation},
     restarts,
     services::PodServices,
@@ -77,17 +77,6 @@ pub struct Worker {
     timing: Timing,
     attempts: Attempts,
     wake: Wake,
-}
-
-/// The grace period that the pod itself asks for, in seconds. `probe`: that of the probe that failed.
-fn own_grace_period(pod: &Pod, probe: Option<i64>) -> i64 {
-    pod.metadata
-        .deletion_grace_period_seconds
-        .filter(|_| pod.metadata.deletion_timestamp.is_some())
-        .or(probe)
-        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
-        .unwrap_or(DEFAULT_GRACE)
-        .max(0)
 }
 
 impl Worker {
@@ -174,8 +163,8 @@ impl Worker {
             while let Some(result) = self.tasks.try_next() {
                 self.apply(result);
             }
-            let news = self.mailbox.take_news();
-            self.receive(news);
+            let messages = self.mailbox.take_messages();
+            self.receive(messages);
         }
         self.probing.stop_all();
     }
@@ -244,35 +233,35 @@ impl Worker {
     }
 
     /// Takes over everything that came since the worker last looked.
-    fn receive(&mut self, news: News) {
-        if let Some(pod) = news.pod {
+    fn receive(&mut self, messages: Messages) {
+        if let Some(pod) = messages.pod {
             self.update(pod);
         }
-        if let Some(mirror) = news.mirror {
+        if let Some(mirror) = messages.mirror {
             let is_another = self.forms.set_mirror(mirror);
             match self.forms.mirror() {
                 Some(_) if !is_another => self.compare_written(),
                 mirror => self.reporting.shown_on(mirror.map(AsRef::as_ref)),
             }
         }
-        if let Some(termination) = news.end {
+        if let Some(termination) = messages.end {
             self.end(termination);
         }
-        if news.room {
+        if messages.room {
             self.resizing.room_was_made();
         }
-        if news.deleted {
+        if messages.deleted {
             self.lifecycle.advance(Lifecycle::Deleted);
         }
-        let mut reported = news.reported.iter();
-        if news.runtime || reported.any(|seen| self.is_new(seen)) {
+        let mut reported = messages.reported.iter();
+        if messages.runtime || reported.any(|seen| self.is_new(seen)) {
             self.runtime.read_again();
         }
-        if news.objects {
+        if messages.objects {
             self.volumes.want_refresh();
             self.starts.retry_failed();
         }
-        for ((id, kind), passed) in news.probe_results {
+        for ((id, kind), passed) in messages.probe_results {
             self.probing.result(id, kind, passed);
         }
     }
@@ -504,4 +493,15 @@ impl Worker {
             self.reporting.compare_with(shown);
         }
     }
+}
+
+/// The grace period that the pod itself asks for, in seconds. `probe`: that of the probe that failed.
+fn own_grace_period(pod: &Pod, probe: Option<i64>) -> i64 {
+    pod.metadata
+        .deletion_grace_period_seconds
+        .filter(|_| pod.metadata.deletion_timestamp.is_some())
+        .or(probe)
+        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE)
+        .max(0)
 }

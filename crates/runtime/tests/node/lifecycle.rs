@@ -15,7 +15,7 @@ fn a_container_lives_and_ends_with_runc() {
     with_server(&["/usr/sbin/runc"], lifecycle);
 }
 
-/// Debian's crun rejects machines with both cgroup v1 and v2. `scripts/test-vm` runs this test with
+/// Debian's crun rejects machines with both cgroup v1 and v2. `make test-vm` runs this test with
 /// cgroup v2 alone.
 #[test]
 fn a_container_lives_and_ends_with_crun() {

@@ -15,7 +15,7 @@ fn privileges_with_runc() {
     with_server(&["/usr/sbin/runc"], privileges);
 }
 
-/// Where the kernel has AppArmor; `scripts/test-vm` boots one that has.
+/// Where the kernel has AppArmor; `make test-vm` boots one that has.
 #[test]
 fn the_default_apparmor_profile_confines() {
     let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");

@@ -68,7 +68,7 @@ fn newest(directory: &Path) -> Option<std::time::SystemTime> {
         .max()
 }
 
-/// Whether servers are told that systemd makes cgroups (`scripts/test-vm` does so).
+/// Whether servers are told that systemd makes cgroups (`make test-vm` does so).
 pub fn with_systemd() -> bool {
     std::env::var("CGROUP_DRIVER").is_ok_and(|name| name == "systemd")
 }

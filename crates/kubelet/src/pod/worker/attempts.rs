@@ -8,7 +8,7 @@ use semantics::pod::is_sidecar;
 
 use crate::{
     pod::restarts::may_restart,
-    pod_spec::{self, Role, find_lasting, uid},
+    pod_spec::{self, Role, find_init_or_app, uid},
     runtime::ContainerRecord,
     spans::{FailedAttempt, Spans},
 };
@@ -84,7 +84,7 @@ impl Attempts {
         if record.started_at == 0 || record.reason == "StartError" {
             return;
         }
-        let Some(spec) = find_lasting(pod, &record.name) else {
+        let Some(spec) = find_init_or_app(pod, &record.name) else {
             return;
         };
         let runs_once = pod_spec::role(pod, &record.name) == Role::Init && !is_sidecar(spec);

@@ -16,7 +16,7 @@ use crate::{
         services::PodServices,
         worker::{Worker, turns::Turn},
     },
-    pod_spec::{find_lasting, uid},
+    pod_spec::{find_init_or_app, uid},
     runtime::{ContainerRecord, ContainerState, observe},
 };
 
@@ -48,7 +48,7 @@ pub(super) fn begin(worker: &mut Worker, id: String, container: String, reason: 
     let Some(record) = observed.containers.iter().find(|record| record.id == id) else {
         return;
     };
-    let spec = find_lasting(&pod, &container);
+    let spec = find_init_or_app(&pod, &container);
     let probe = match reason {
         KillReason::LivenessProbe => spec.and_then(|spec| spec.liveness_probe.as_ref()),
         KillReason::StartupProbe => spec.and_then(|spec| spec.startup_probe.as_ref()),
@@ -126,7 +126,7 @@ fn message(pod: &Pod, container: &str, reason: KillReason) -> String {
     let restarts = match reason {
         KillReason::DefinitionChanged => true,
         KillReason::Resize => false,
-        _ => find_lasting(pod, container).is_some_and(|spec| restarts_failed(pod, spec)),
+        _ => find_init_or_app(pod, container).is_some_and(|spec| restarts_failed(pod, spec)),
     };
     match restarts {
         true => format!("Container {container} {cause}, will be restarted"),
@@ -146,7 +146,7 @@ pub(super) async fn run(services: Arc<PodServices>, mut kill: Kill) -> Option<Co
     };
     report(Severity::Normal, "Killing", &kill.message);
     let began = spans.now();
-    let spec = find_lasting(pod, &kill.container);
+    let spec = find_init_or_app(pod, &kill.container);
     let hook = spec
         .and_then(|spec| spec.lifecycle.as_ref())
         .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
