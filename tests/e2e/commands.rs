@@ -153,7 +153,7 @@ fn a_server_in_the_foreground_is_found_by_up_and_stopped_by_down() {
     });
     let said = cluster.up(&["--disable", "node"]);
     let process = server.0.id();
-    let words = format!("run by a server in the foreground (process {process}) already");
+    let words = format!("is already run by a server in the foreground (process {process})");
     assert!(said.contains(&words), "{said}");
     let said = fail(coracle().args(["server", "--data-dir", &data_dir, "--disable", "node"]));
     assert!(

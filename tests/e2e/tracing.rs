@@ -167,8 +167,8 @@ spec:
         // Both must be in one response: a container that was just restarted has no failed hop until it exits.
         let text = eventually(wanted, || {
             let text = cluster.client(&["trace", pod]);
-            let stands = text.lines().any(|line| line.starts_with("is at hop 10 "));
-            (stands && text.contains(wanted)).then_some(text)
+            let is_at_hop = text.lines().any(|line| line.starts_with("is at hop 10 "));
+            (is_at_hop && text.contains(wanted)).then_some(text)
         });
         // The container that exits by itself did run.
         assert!(pod == "crash" || !text.contains("running"), "{text}");

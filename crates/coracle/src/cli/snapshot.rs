@@ -1,11 +1,10 @@
-//! `coracle snapshot save` asks the server for its whole store, while it runs, and keeps it as one
-//! verified file. `coracle snapshot restore` makes a new store of such a file, with the server down.
+//! `coracle snapshot save` writes the whole store of a running or stopped cluster to one verified
+//! file. `coracle snapshot restore` creates a new store from such a file while the cluster is stopped.
 //!
-//! A server on etcd hands out etcd's own snapshot, which etcd's own tools restore.
+//! The snapshot of a server on etcd is etcd's own, which etcd's tools restore.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,13 +20,14 @@ use sha2::{Digest, Sha256};
 use store::Store;
 use store::disk::RealDisk;
 use store::embedded::{self, Embedded};
+use tokio::io::AsyncWriteExt;
 
 use super::connection::{Connection, request};
 use super::{ConnectionArguments, DEFAULT_DATA_DIR};
 use crate::keeper;
 use crate::layout::{Layout, private_dir};
 
-/// Pages and checksum of an etcd snapshot: its length is a number of sectors and one SHA-256.
+/// The length of an etcd snapshot is a multiple of sectors plus one SHA-256.
 const SECTOR: u64 = 512;
 const CHECKSUM: usize = 32;
 
@@ -89,12 +89,13 @@ async fn save(arguments: SaveArguments) -> Result<()> {
     let described = match described {
         Ok(described) => described,
         Err(error) => {
-            // Half a snapshot must not be mistaken for one.
-            let _ = fs::remove_file(&temporary);
+            // An incomplete snapshot must not be mistaken for a complete one.
+            let _ = tokio::fs::remove_file(&temporary).await;
             return Err(error);
         }
     };
-    fs::rename(&temporary, file).with_context(|| file.display().to_string())?;
+    let renamed = tokio::fs::rename(&temporary, file).await;
+    renamed.with_context(|| format!("writing {}", file.display()))?;
     print_line!("Saved {described} to {}.", file.display());
     Ok(())
 }
@@ -110,7 +111,7 @@ fn stopped(connection: &ConnectionArguments) -> Result<Option<RealDisk>> {
     }
     match RealDisk::new(layout.store()) {
         Ok(disk) => Ok(Some(disk)),
-        // A server in the foreground has it.
+        // A server in the foreground uses it.
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(None),
         Err(error) => Err(error).context("opening the store"),
     }
@@ -137,15 +138,17 @@ async fn save_running(connection: &ConnectionArguments, file: &Path) -> Result<(
 
 /// Writes all parts to a file that only its owner can read, and syncs it to disk.
 async fn keep(parts: impl Stream<Item = Result<Bytes>>, file: &Path) -> Result<()> {
-    let named = || file.display().to_string();
-    let mut open = OpenOptions::new();
+    let writing = || format!("writing {}", file.display());
+    let mut open = tokio::fs::OpenOptions::new();
     open.create(true).truncate(true).write(true).mode(0o600);
-    let mut output = open.open(file).with_context(named)?;
+    let mut output = open.open(file).await.with_context(writing)?;
     let mut parts = std::pin::pin!(parts);
     while let Some(part) = parts.next().await {
-        output.write_all(&part?).with_context(named)?;
+        output.write_all(&part?).await.with_context(writing)?;
     }
-    output.sync_all().with_context(named)
+    // The error of the last write is reported by the flush.
+    output.flush().await.with_context(writing)?;
+    output.sync_all().await.with_context(writing)
 }
 
 /// Checks a snapshot and describes it.
@@ -155,7 +158,7 @@ fn describe(file: &Path) -> Result<String> {
         let length = fs::metadata(file)?.len();
         return Ok(format!("a snapshot of etcd, {length} bytes"));
     }
-    let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+    let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
     let contents = embedded::verify(&file.display().to_string(), &bytes)?;
     Ok(format!(
         "{} keys at revision {}",
@@ -164,14 +167,14 @@ fn describe(file: &Path) -> Result<String> {
 }
 
 fn is_ours(file: &Path) -> Result<bool> {
-    let named = || file.display().to_string();
+    let reading = || format!("reading {}", file.display());
     let mut start = Vec::new();
-    let input = File::open(file).with_context(named)?;
+    let input = File::open(file).with_context(reading)?;
     let length = Embedded::MAGIC.len() as u64;
     input
         .take(length)
         .read_to_end(&mut start)
-        .with_context(named)?;
+        .with_context(reading)?;
     Ok(start == Embedded::MAGIC)
 }
 
@@ -210,7 +213,8 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
              etcd 3.5 `etcdctl snapshot restore`) and start the servers on that etcd"
         );
     }
-    let bytes = fs::read(file).with_context(|| named.clone())?;
+    let bytes = tokio::fs::read(file).await;
+    let bytes = bytes.with_context(|| format!("reading {named}"))?;
     embedded::verify(&named, &bytes)?;
 
     let layout = Layout::create(&arguments.data_dir)?;
@@ -232,8 +236,9 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
     }
     let fresh = suffixed(&place, "restoring");
     if fresh.exists() {
-        // Left by a restore that was interrupted.
-        fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
+        // An interrupted restore has left it.
+        let removed = tokio::fs::remove_dir_all(&fresh).await;
+        removed.with_context(|| format!("removing {}", fresh.display()))?;
     }
     private_dir(&fresh)?;
     let environment = Environment::system();
@@ -248,14 +253,16 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
             &format!("replaced-{}", environment.now().as_second()),
         );
         match is_empty {
-            true => fs::remove_dir_all(&place),
-            false => fs::rename(&place, &old),
+            true => tokio::fs::remove_dir_all(&place).await,
+            false => tokio::fs::rename(&place, &old).await,
         }
-        .with_context(|| place.display().to_string())?;
+        .with_context(|| format!("replacing {}", place.display()))?;
         aside = (!is_empty).then_some(old);
     }
-    fs::rename(&fresh, &place).with_context(|| place.display().to_string())?;
-    File::open(&layout.data_dir)?.sync_all()?;
+    let renamed = tokio::fs::rename(&fresh, &place).await;
+    renamed.with_context(|| format!("creating {}", place.display()))?;
+    let directory = tokio::fs::File::open(&layout.data_dir).await?;
+    directory.sync_all().await?;
     print_line!(
         "Restored {} keys to {}; resource versions continue after {}.",
         contents.keys,

@@ -102,12 +102,12 @@ impl OwnCluster {
         log_tail(&self.log_file())
     }
 
-    async fn run_server(&mut self, without: &str) -> Result<()> {
+    fn spawn_server(&self, without: &str) -> Result<Child> {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.log_file())?;
-        let server = Command::new(std::env::current_exe()?)
+        Command::new(std::env::current_exe()?)
             .args(["server", "--inherit-socket", "--log", "warn"])
             .args(["--disable", without, "--data-dir"])
             .arg(&self.layout.data_dir)
@@ -115,8 +115,11 @@ impl OwnCluster {
             .stdout(Stdio::from(log.try_clone()?))
             .stderr(Stdio::from(log))
             .spawn()
-            .context("starting the server")?;
-        self.server = Some(server);
+            .context("starting the server")
+    }
+
+    async fn run_server(&mut self, without: &str) -> Result<()> {
+        self.server = Some(self.spawn_server(without)?);
         let client = client::connect::from_kubeconfig(self.kubeconfig()).await?;
         let ready = async {
             loop {
