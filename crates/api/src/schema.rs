@@ -10,17 +10,18 @@ mod defaults;
 mod empty;
 mod literal;
 mod node;
+mod problem;
 mod shape;
 mod table;
 
 pub use decode::{
-    FieldProblem, Target, TypeError, UnknownField, conform, decode, decode_as, decode_json,
-    decode_json_as, parse_json, repeated_fields, restore, strict_error, strict_yaml_error,
-    unrecognized,
+    Target, conform, decode, decode_as, decode_json, decode_json_as, parse_json, repeated_fields,
+    restore, strict_error, strict_yaml_error, unrecognized,
 };
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub(crate) use empty::is_left_out;
 pub use empty::{Empties, forget_empty};
+pub use problem::{FieldProblem, TypeError, UnknownField};
 pub use shape::{Shape, type_of};
 pub(crate) use table::JSON_SCHEMA;
 pub use table::{Definition, Field, Kind, Property, Table, Type, Wire, table};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::document::{Object, Value};
+use crate::document::{Object, TooDeep, Value};
 
 /// Why a request failed, as `Status.reason` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,5 +245,11 @@ fn qualified(resource: &str, group: &str) -> String {
     match group {
         "" => resource.to_string(),
         _ => format!("{resource}.{group}"),
+    }
+}
+
+impl From<TooDeep> for Status {
+    fn from(error: TooDeep) -> Status {
+        Status::bad_request(format!("the object is nested too deeply: {error}"))
     }
 }

@@ -5,6 +5,7 @@ mod address;
 mod inert;
 mod pod;
 mod service;
+mod values;
 mod volume;
 mod volume_paths;
 

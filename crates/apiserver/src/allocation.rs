@@ -2,9 +2,9 @@
 //! requests in flight have reserved.
 
 mod companions;
-pub(crate) mod repair;
+mod range;
 
-pub(crate) use companions::companions;
+pub(crate) use companions::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL, companions};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -19,8 +19,8 @@ use environment::Environment;
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::cache::{Cache, Entry};
-use crate::server::Server;
+use crate::cache::{Cache, CachedObject};
+use range::Range;
 
 const FIRST_PORT: u16 = 30000;
 const LAST_PORT: u16 = 32767;
@@ -30,37 +30,6 @@ pub(crate) struct ServiceAllocator {
     environment: Environment,
     range: Range,
     state: Arc<Mutex<State>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Range {
-    network: u32,
-    bits: u8,
-}
-
-impl Range {
-    /// An IPv4 range of a size that can be used for Services.
-    fn parse(text: &str) -> Option<Range> {
-        let (network, bits) = text.split_once('/')?;
-        let network: Ipv4Addr = network.parse().ok()?;
-        let bits: u8 = bits.parse().ok().filter(|bits| (8..=30).contains(bits))?;
-        let mask = u32::MAX << (32 - u32::from(bits));
-        Some(Range {
-            network: u32::from(network) & mask,
-            bits,
-        })
-    }
-
-    fn size(self) -> u32 {
-        1u32.checked_shl(32 - u32::from(self.bits))
-            .unwrap_or(u32::MAX)
-    }
-
-    /// Neither the network's nor the broadcast address.
-    fn contains(self, address: Ipv4Addr) -> bool {
-        let offset = u32::from(address).wrapping_sub(self.network);
-        offset > 0 && offset < self.size() - 1
-    }
 }
 
 /// The values that one Service has, or one request.
@@ -510,7 +479,7 @@ impl State {
     }
 
     /// Takes in what the Service of that key has now, or that it is gone.
-    fn set_service(&mut self, key: &Arc<str>, entry: Option<&Arc<Entry>>) {
+    fn set_service(&mut self, key: &Arc<str>, entry: Option<&Arc<CachedObject>>) {
         if let Some(before) = self.services.remove(key) {
             self.users.remove(&before);
         }
@@ -565,7 +534,7 @@ fn externally_numbered(service: &Value) -> bool {
 /// Gives a Service its addresses and ports; nothing for other kinds. What an update leaves out of
 /// what the Service `old` had, its strategy has kept already.
 pub(crate) fn reserve(
-    server: &Server,
+    services: &ServiceAllocator,
     resource: &Resource,
     object: &mut Value,
     old: Option<&Value>,
@@ -576,7 +545,7 @@ pub(crate) fn reserve(
     if old.is_some() {
         check_node_ports(object)?;
     }
-    server.services.reserve(object, old).map_err(|errors| {
+    services.reserve(object, old).map_err(|errors| {
         let name = object.str_at(&["metadata", "name"]);
         resource.invalid(name, errors)
     })

@@ -5,8 +5,8 @@ use api::protobuf;
 use api::schema::{self, FieldProblem, Target};
 use api::{Resource, Status, Value};
 
+use crate::context::Context;
 use crate::negotiate::{JSON, PROTOBUF, YAML, content_type, unsupported_media_type};
-use crate::server::Context;
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 

@@ -8,42 +8,50 @@ use bytes::Bytes;
 use http::{Method, Response};
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::endpoints;
-use crate::filters::heavy_work;
 use crate::negotiate::Output;
 use crate::options;
 use crate::request::RequestInfo;
 use crate::response;
-use crate::server::Context;
 use crate::subresources::{self, not_allowed, not_served};
 use crate::unstored;
 use crate::usage;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
-pub(crate) async fn dispatch(
+/// Where a request leads.
+pub(crate) enum Routed {
+    /// It is answered already.
+    Answered(Response<Body>),
+    /// To a verb on a resource, which [`verb`] carries out; or what is wrong with its options.
+    Verb(Arc<Context>, Arc<Resource>, Result<(), Status>),
+}
+
+/// Finds what serves the request, and answers it where that is no verb on a resource.
+pub(crate) async fn route(
     mut context: Context,
-    method: Method,
-    body: Bytes,
-    in_process: bool,
-) -> Result<Response<Body>, Status> {
-    if method == Method::HEAD && !endpoints::answers_head(&context) {
+    method: &Method,
+    body: &Bytes,
+) -> Result<Routed, Status> {
+    if *method == Method::HEAD && !endpoints::answers_head(&context) {
         return Err(not_allowed());
     }
     if !context.info.is_resource {
-        return Box::pin(endpoints::handle(&context, &body)).await;
+        let answer = Box::pin(endpoints::handle(&context, body)).await?;
+        return Ok(Routed::Answered(answer));
     }
     let info = &context.info;
     let Some(resource) = info.resource.clone() else {
         if info.group == usage::GROUP {
-            return usage::handle(&context).await;
+            return usage::handle(&context).await.map(Routed::Answered);
         }
         return match endpoints::is_group(&context.server, &info.group) {
             true => Err(not_served()),
-            false => Ok(endpoints::not_found()),
+            false => Ok(Routed::Answered(endpoints::not_found())),
         };
     };
     info.check_names()?;
-    if info.is_watch_path && !matches!(method, Method::GET | Method::HEAD) {
+    if info.is_watch_path && !matches!(*method, Method::GET | Method::HEAD) {
         return Err(not_allowed());
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
@@ -51,25 +59,17 @@ pub(crate) async fn dispatch(
         return Err(not_allowed());
     }
     let settled = settle(&mut context, &resource);
-    let context = Arc::new(context);
-    let result = match settled {
-        Ok(()) if heavy_work::is_heavy(&context, &resource, &body) => {
-            let work = {
-                let context = context.clone();
-                async move { verb(&context, &resource, &body).await }
-            };
-            Box::pin(heavy_work::run(&context, in_process, work)).await
-        }
-        Ok(()) => verb(&context, &resource, &body).await,
-        Err(status) => Err(status),
-    };
-    // Who is refused is warned as well.
+    Ok(Routed::Verb(Arc::new(context), resource, settled))
+}
+
+/// The answer of a verb, with the warnings that came up. Who is refused is warned as well.
+pub(crate) fn answer(context: &Context, result: Result<Response<Body>, Status>) -> Response<Body> {
     let mut response = match result {
         Ok(response) => response,
-        Err(status) => context.server.fail(&status, &context.headers),
+        Err(status) => response::refused(&context.server, &status, &context.headers),
     };
     response::warn(&mut response, &context.take_warnings());
-    Ok(response)
+    response
 }
 
 /// What holds for every verb: what can be sent and answered, and the options.
@@ -120,7 +120,8 @@ fn is_misplaced(info: &RequestInfo) -> bool {
     }
 }
 
-async fn verb(
+/// Carries out a verb on a resource.
+pub(crate) async fn verb(
     context: &Arc<Context>,
     resource: &Arc<Resource>,
     body: &[u8],

@@ -3,8 +3,8 @@
 use api::{Resource, Value};
 use trace::{Hop, Sink, Span};
 
-use crate::cache::Entry;
-use crate::server::Context;
+use crate::cache::CachedObject;
+use crate::context::Context;
 
 /// Times of one creation; records only at its end, when the object's UID is known to be stored.
 pub(crate) struct Hops(Option<Times>);
@@ -47,7 +47,7 @@ impl Hops {
         }
     }
 
-    pub fn created(self, entry: &Entry, context: &Context) {
+    pub fn created(self, entry: &CachedObject, context: &Context) {
         let Some(times) = self.0 else {
             return;
         };

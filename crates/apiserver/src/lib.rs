@@ -3,25 +3,32 @@
 //!
 //! It does not know what a scheduler, a controller or a kubelet is: they are identities that ask.
 
+mod address_repair;
 mod admission;
+mod admission_config;
 mod allocation;
 mod authentication;
 mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod context;
 mod decode;
 mod dispatch;
 mod endpoints;
 mod enveloped;
 mod filters;
 mod gzip;
+mod heavy;
 mod hops;
 mod https;
 mod identity;
 mod in_process;
+mod kubelet_dialer;
 mod metrics;
 mod negotiate;
+mod node_samples;
+mod objects;
 mod options;
 mod pod_references;
 mod query;
@@ -29,9 +36,12 @@ mod registry;
 mod request;
 mod response;
 mod reviews;
+mod served_kinds;
 mod server;
 mod startup;
+mod storage;
 mod subresources;
+mod token_uses;
 mod unstored;
 mod usage;
 mod verbs;
@@ -42,9 +52,7 @@ use std::time::Duration;
 
 use api::Resource;
 use api::catalogue::Catalogue;
-use api::openapi::Documents;
 use environment::Environment;
-use parking_lot::Mutex;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -52,15 +60,17 @@ use tokio_util::sync::CancellationToken;
 use authentication::Authenticator;
 use authorization::Authorizer;
 use metrics::Metrics;
+use objects::Objects;
+use served_kinds::ServedKinds;
 use server::Server;
 use startup::{Stage, Startup};
 
-pub use admission::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
+pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
 pub use in_process::InProcess;
-pub use server::AddKindError;
+pub use served_kinds::AddKindError;
 
 /// History is kept this long for lists that are being paged through, unless told otherwise.
 pub const COMPACTION: Duration = Duration::from_secs(300);
@@ -157,7 +167,7 @@ impl ApiServer {
             &config.service_range,
         )?;
         let kubelets = match &config.kubelet_client {
-            Some(client) => Some(subresources::KubeletDialer::new(client)?),
+            Some(client) => Some(kubelet_dialer::KubeletDialer::new(client)?),
             None => None,
         };
         let follower = tokio::spawn(cache::follow(
@@ -173,28 +183,26 @@ impl ApiServer {
         }
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
-            store,
             environment,
             timelines: config.timelines,
-            openapi: Mutex::new(Arc::new(Documents::new(catalogue.snapshot()))),
-            catalogue,
+            objects: Objects::new(store, cache.clone()),
+            kinds: ServedKinds::new(catalogue, cache.clone()),
             cache,
             authenticator,
             services,
             kubelets,
-            usage: usage::Samples::default(),
+            usage: node_samples::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
-            leases: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
-            heavy: filters::heavy_work::Heavy::new(),
+            heavy: heavy::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });
-        tokio::spawn(authentication::note_uses(Arc::downgrade(&server), uses));
+        tokio::spawn(token_uses::note(Arc::downgrade(&server), uses));
         let facts = bootstrap::Facts {
             dns_service_ip: config.dns_service_ip,
         };
@@ -202,12 +210,12 @@ impl ApiServer {
             .await
             .map_err(Error::Bootstrap)?;
         let weak = Arc::downgrade(&server);
-        tokio::spawn(allocation::repair::keep(weak, repair, stop.clone()));
+        tokio::spawn(address_repair::keep(weak, repair, stop.clone()));
         if server.shares_store {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
-        server.catch_up().await.map_err(Error::Bootstrap)?;
+        server.objects.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })
     }
@@ -237,13 +245,18 @@ impl ApiServer {
 
     /// Serves one more kind from now on, with what the store has of it already.
     pub async fn add_kind(&self, resource: Resource) -> Result<(), AddKindError> {
-        self.server.add_kind(Arc::new(resource)).await
+        self.server.kinds.add(Arc::new(resource)).await
     }
 
     /// Serves an added kind no more and ends its watches; false if there is none of that name. Its
     /// objects stay in the store.
-    pub fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
-        self.server.remove_kind(group, version, plural)
+    pub async fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
+        let kinds = &self.server.kinds;
+        let removed = kinds.remove(group, version, plural).await;
+        if let Some(resource) = &removed {
+            self.server.metrics.forget(resource);
+        }
+        removed.is_some()
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

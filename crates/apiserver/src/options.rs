@@ -3,9 +3,30 @@
 use api::field::{FieldError, Path};
 use api::{Cause, Status};
 
+use crate::context::Context;
 use crate::negotiate::content_type;
-use crate::registry::PatchType;
-use crate::server::Context;
+
+/// How a request says what is to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    /// Not a patch but a configuration: `apply` has it.
+    Apply,
+}
+
+impl PatchType {
+    pub fn of(media_type: &str) -> Option<PatchType> {
+        match media_type {
+            "application/json-patch+json" => Some(PatchType::Json),
+            "application/merge-patch+json" => Some(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
+            "application/apply-patch+yaml" => Some(PatchType::Apply),
+            _ => None,
+        }
+    }
+}
 
 /// Checks the options of the request and returns whether it is a dry run.
 pub(crate) fn check(context: &Context) -> Result<bool, Status> {

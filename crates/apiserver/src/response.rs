@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::{Encoding, JSON};
-use crate::server::Context;
+use crate::server::Server;
 
 /// Bodies from this size on are compressed for those who accept it, as upstream does.
 pub(crate) const COMPRESS_FROM: usize = 128 * 1024;
@@ -63,6 +64,12 @@ fn encode(value: &Value, encoding: Encoding) -> Result<Vec<u8>, Status> {
 
 pub(crate) fn text(code: u16, text: impl Into<String>) -> Response<Body> {
     bytes(code, "text/plain; charset=utf-8", text.into().into_bytes())
+}
+
+/// The answer to a request that failed, as its sender accepts it.
+pub(crate) fn refused(server: &Server, status: &Status, headers: &HeaderMap) -> Response<Body> {
+    server.metrics.failures.fetch_add(1, Ordering::Relaxed);
+    failure(status, Encoding::of_plain_object(headers))
 }
 
 pub(crate) fn failure(status: &Status, encoding: Encoding) -> Response<Body> {

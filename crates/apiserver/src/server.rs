@@ -1,61 +1,31 @@
-//! The server's insides, shared by all requests, and the context one request carries along.
+//! The server's insides, shared by all requests.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use api::catalogue::{AlreadyServed, Catalogue};
-use api::{Reason, Resource, Status, Value, openapi};
-use bytes::Bytes;
 use environment::Environment;
-use http::{HeaderMap, HeaderValue, Response};
-use parking_lot::Mutex;
-use store::{LeaseId, Store};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
-use crate::admission::AdmissionConfig;
+use crate::admission_config::AdmissionConfig;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
-use crate::body::Body;
-use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
-use crate::filters::heavy_work::Heavy;
-use crate::identity::Identity;
+use crate::cache::Cache;
+use crate::heavy::Heavy;
+use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
-use crate::negotiate::{Encoding, Output};
-use crate::query::Query;
-use crate::request::RequestInfo;
-use crate::response;
+use crate::node_samples::Samples;
+use crate::objects::Objects;
+use crate::served_kinds::ServedKinds;
 use crate::startup::Startup;
-use crate::subresources::KubeletDialer;
-use crate::usage::Samples;
-
-/// How long a request waits for the cache to get where the store is.
-const CACHE_LIMIT: Duration = Duration::from_secs(10);
-/// How long new objects are put under the same lease.
-const LEASE_SHARED: Duration = Duration::from_secs(60);
-
-/// Why a kind cannot be added.
-#[derive(Debug, thiserror::Error)]
-pub enum AddKindError {
-    #[error(transparent)]
-    Served(#[from] AlreadyServed),
-    #[error("the objects of the kind cannot be read")]
-    Store(#[from] store::Error),
-}
+use crate::storage::seconds_text;
 
 pub(crate) struct Server {
-    pub store: Arc<dyn Store>,
+    pub objects: Objects,
     pub environment: Environment,
     pub timelines: trace::Timelines,
-    /// The kinds that are served.
-    pub catalogue: Catalogue,
+    pub kinds: ServedKinds,
     pub cache: Arc<Cache>,
-    /// The documents about the kinds that are served now.
-    pub openapi: Mutex<Arc<openapi::Documents>>,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
@@ -67,8 +37,6 @@ pub(crate) struct Server {
     /// Other servers may use the same store.
     pub shares_store: bool,
     pub admission: AdmissionConfig,
-    /// The lease that objects of a time to live are put under now, and since when.
-    pub leases: tokio::sync::Mutex<BTreeMap<Duration, (LeaseId, Instant)>>,
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,
@@ -80,293 +48,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The cache of a kind that is stored; 405 for one that is not.
-    pub fn kind(&self, resource: &Resource) -> Result<Arc<ResourceCache>, Status> {
-        self.cache.of(resource).ok_or_else(|| {
-            match resource.has_verb("get") {
-                // It was removed while this request was under way.
-                true => Status::new(
-                    Reason::NotFound,
-                    "the server could not find the requested resource",
-                ),
-                false => Status::new(
-                    Reason::MethodNotAllowed,
-                    "the server does not allow this method on the requested resource",
-                ),
-            }
-        })
-    }
-
-    /// Serves one more kind, with what the store has of it already.
-    pub async fn add_kind(&self, resource: Arc<Resource>) -> Result<(), AddKindError> {
-        // First what requests for it need, then what leads them to it.
-        let is_stored = crate::cache::is_stored(&resource);
-        if is_stored && self.cache.of(&resource).is_some() {
-            return Err(AddKindError::Served(AlreadyServed(resource)));
-        }
-        if is_stored {
-            self.cache.add(resource.clone()).await?;
-        }
-        self.catalogue.add(resource.clone()).map_err(|served| {
-            if is_stored {
-                self.cache.remove(&resource);
-            }
-            AddKindError::Served(served)
-        })
-    }
-
-    /// Serves a kind no more, and ends its watches. What the store has of it stays there. Built-in
-    /// kinds stay.
-    pub fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
-        let kinds = self.catalogue.snapshot();
-        let found = kinds.find(group, version, plural);
-        if found.is_none_or(|resource| resource.is_built_in()) {
-            return false;
-        }
-        let Some(removed) = self.catalogue.remove(group, version, plural) else {
-            return false;
-        };
-        if crate::cache::is_stored(&removed) {
-            self.cache.remove(&removed);
-        }
-        self.metrics.forget(&removed);
-        true
-    }
-
-    /// Waits until the cache has all that the store had when this was called.
-    pub async fn catch_up(&self) -> Result<(), Status> {
-        let revision = self.store.revision().await.map_err(store_failure)?;
-        self.reach(revision).await
-    }
-
-    /// Waits until the cache has everything up to `revision`, but not for ever: a store that cannot
-    /// be watched must not hold requests.
-    pub async fn reach(&self, revision: u64) -> Result<(), Status> {
-        if self.cache.applied() >= revision {
-            return Ok(());
-        }
-        match tokio::time::timeout(CACHE_LIMIT, self.cache.reach(revision)).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(too_large(revision, self.cache.applied())),
-        }
-    }
-
-    /// The object as it is now.
-    pub async fn get(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Arc<Entry>, Status> {
-        let kind = self.kind(resource)?;
-        self.catch_up().await?;
-        let key = key_of(namespace, name);
-        kind.get(&key).ok_or_else(|| match kind.unreadable(&key) {
-            Some(unreadable) => unreadable.status(&kind.resource, &key),
-            None => resource.not_found(name),
-        })
-    }
-
-    /// As [`Server::get`], content with what the cache has when it has it.
-    pub async fn find(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Arc<Entry>, Status> {
-        match self.kind(resource)?.get(&key_of(namespace, name)) {
-            Some(entry) => Ok(entry),
-            None => self.get(resource, namespace, name).await,
-        }
-    }
-
-    pub fn entry(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-        bytes: Bytes,
-        revision: u64,
-        object: &Value,
-    ) -> Result<Arc<Entry>, Status> {
-        let key = key_of(namespace, name);
-        Ok(Arc::new(Entry::new(
-            resource, &key, bytes, revision, object,
-        )?))
-    }
-
-    /// As [`Server::entry`], for an object that is about to be put: the cache will know its bytes.
-    pub fn draft(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-        bytes: Bytes,
-        object: &Value,
-    ) -> Result<Draft<'_>, Status> {
-        let key = key_of(namespace, name);
-        let outline = Outline::of(resource, &key, &bytes, object)?;
-        Ok(Draft::new(&self.cache.drafts, key, bytes, outline))
-    }
-
-    pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
-        storage_key(resource, &key_of(namespace, name))
-    }
-
-    /// The lease that an object is put under if its kind does not stay for ever. One lease is shared
-    /// by the objects of a minute.
-    pub async fn lease_of(&self, resource: &Resource) -> Result<Option<LeaseId>, Status> {
-        let Some(life) = resource.strategy().time_to_live() else {
-            return Ok(None);
-        };
-        let mut leases = self.leases.lock().await;
-        match leases.get(&life) {
-            Some((lease, since)) if since.elapsed() < LEASE_SHARED => Ok(Some(*lease)),
-            _ => {
-                let granted = self
-                    .store
-                    .grant_lease((life + LEASE_SHARED).as_secs())
-                    .await;
-                let lease = granted.map_err(store_failure)?;
-                leases.insert(life, (lease, Instant::now()));
-                Ok(Some(lease))
-            }
-        }
-    }
-
-    /// The answer to a request that failed, as its sender accepts it.
-    pub fn fail(&self, status: &Status, headers: &HeaderMap) -> Response<Body> {
-        self.metrics.failures.fetch_add(1, Ordering::Relaxed);
-        response::failure(status, Encoding::of_plain_object(headers))
-    }
-
     /// Now, as `metadata.creationTimestamp` has it.
     pub fn timestamp(&self) -> String {
         seconds_text(self.environment.now())
-    }
-}
-
-/// As [`stored_bytes`], of an object that takes the place of `old`. One that is nested more deeply
-/// than can be read again is refused, unless it was before: then it can at least be let go.
-pub(crate) fn checked_bytes(object: &Value, old: Option<&Value>) -> Result<Bytes, Status> {
-    if let Err(problem) = object.check_depth()
-        && old.is_none_or(|old| old.check_depth().is_ok())
-    {
-        return Err(problem.into());
-    }
-    Ok(stored_bytes(object))
-}
-
-/// An object as it is put into the store, with no room to spare: it stays for long.
-pub(crate) fn stored_bytes(object: &Value) -> Bytes {
-    let mut json = object.to_json();
-    json.shrink_to_fit();
-    json.into()
-}
-
-/// RFC 3339 in UTC with whole seconds.
-pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
-    jiff::Timestamp::from_second(time.as_second())
-        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
-        .to_string()
-}
-
-/// The cache is not as far as was asked.
-pub(crate) fn too_large(requested: u64, newest: u64) -> Status {
-    Status::new(
-        Reason::Timeout,
-        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
-    )
-    .with_details(api::Details {
-        causes: vec![api::Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_string(),
-            field: String::new(),
-        }],
-        retry_after_seconds: 1,
-        ..api::Details::default()
-    })
-}
-
-pub(crate) fn store_failure(problem: store::Error) -> Status {
-    match problem {
-        store::Error::Closed(_) => Status::new(
-            Reason::ServiceUnavailable,
-            format!("the store is not available: {problem}"),
-        ),
-        store::Error::Unavailable(_) => {
-            Status::new(Reason::ServiceUnavailable, problem.to_string())
-        }
-        // Perhaps done, perhaps not: the client has to look.
-        store::Error::OutcomeUnknown(_) => Status::new(Reason::Timeout, problem.to_string()),
-        // Upstream hands etcd's own error on, which has no reason.
-        store::Error::TooLarge => Status::new(Reason::Unknown, problem.to_string()),
-        other => Status::internal(other),
-    }
-}
-
-/// One request on its way.
-pub(crate) struct Context {
-    pub server: Arc<Server>,
-    pub identity: Arc<Identity>,
-    pub info: RequestInfo,
-    pub query: Query,
-    pub headers: HeaderMap,
-    pub output: Output,
-    pub dry_run: bool,
-    /// When the request arrived, in microseconds since the Unix epoch.
-    pub received: i64,
-    /// Ends watches and followed logs of the network when the listener shuts down.
-    pub closing: CancellationToken,
-    warnings: Mutex<Vec<String>>,
-}
-
-impl Context {
-    pub fn new(
-        server: Arc<Server>,
-        identity: Arc<Identity>,
-        info: RequestInfo,
-        query: Query,
-        headers: HeaderMap,
-    ) -> Context {
-        let received = server.environment.now_micros();
-        Context {
-            server,
-            identity,
-            info,
-            query,
-            headers,
-            output: Output::JSON,
-            dry_run: false,
-            received,
-            closing: CancellationToken::new(),
-            warnings: Mutex::default(),
-        }
-    }
-
-    /// A request the server makes to itself, e.g. at its start.
-    pub fn internal(server: &Arc<Server>) -> Context {
-        let mut headers = HeaderMap::new();
-        let agent = HeaderValue::from_static("kube-apiserver");
-        headers.insert(http::header::USER_AGENT, agent);
-        Context::new(
-            server.clone(),
-            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
-            RequestInfo::default(),
-            Query::default(),
-            headers,
-        )
-    }
-
-    pub fn warn(&self, warning: impl Into<String>) {
-        let mut warnings = self.warnings.lock();
-        let warning = warning.into();
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
-        }
-    }
-
-    pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.warnings.lock())
     }
 }

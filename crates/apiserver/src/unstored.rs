@@ -7,8 +7,8 @@ use api::{Resource, Status};
 use http::Response;
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::reviews;
-use crate::server::Context;
 use crate::subresources;
 
 pub(crate) fn is_unstored(resource: &Resource) -> bool {

@@ -44,7 +44,7 @@ pub struct Client {
 
 impl Client {
     /// A client of the runtime listening at `socket`. Does not wait for the runtime: the first
-    /// call connects, and fails with `Unavailable` if nobody listens.
+    /// call connects, and fails with `Unavailable` if no process listens.
     pub fn connect(socket: &Path) -> Result<Client, Error> {
         Client::new(socket, None)
     }

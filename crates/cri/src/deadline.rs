@@ -1,5 +1,5 @@
 //! Gives every call to the runtime a deadline, so that one that hangs is an error like any other
-//! and nobody waits for it for ever. How long a call may take is decided by its method, as upstream
+//! and no caller waits for ever. How long a call may take is decided by its method, as upstream
 //! does; the seconds that a caller grants the runtime itself come on top.
 
 use std::{

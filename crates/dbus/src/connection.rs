@@ -47,7 +47,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// One service's own socket: nobody else is there.
+    /// Connects to the private socket of one service, where there is no bus.
     pub async fn open_private(socket: &Path) -> Result<Connection, Error> {
         let mut connection = Connection {
             stream: UnixStream::connect(socket).await?,

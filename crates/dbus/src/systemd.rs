@@ -70,7 +70,7 @@ impl Systemd {
         let mut properties = kept_by_us(&format!("{unit} of a pod"));
         properties.extend([
             ("Slice", text(slice)),
-            // Below it is ours: whoever runs in it may have groups of its own.
+            // Delegated: the processes in it may make cgroups below it.
             ("Delegate", Value::Bool(true)),
             ("PIDs", Value::Array("u", vec![Value::UInt32(pid)])),
             // One that was killed for memory must not stay behind as failed.
@@ -201,7 +201,7 @@ impl Limits {
                 "CPUQuotaPerSecUSec",
                 self.cpu_quota.map(|quota| self.per_second(quota)),
             ),
-            // Nobody at all is not a limit that systemd takes.
+            // systemd accepts no limit of zero processes.
             ("TasksMax", self.processes.map(|count| count.max(1))),
         ];
         for (name, number) in numbers {
@@ -258,7 +258,7 @@ fn bits(list: &str) -> Option<Vec<u8>> {
 fn kept_by_us(description: &str) -> Vec<Property> {
     vec![
         ("Description", text(description)),
-        // It ends when we say so, not when the machine's shutdown comes to it.
+        // It is stopped by us and not by the machine's shutdown.
         ("DefaultDependencies", Value::Bool(false)),
         ("MemoryAccounting", Value::Bool(true)),
         ("CPUAccounting", Value::Bool(true)),

@@ -25,7 +25,7 @@ pub async fn remove_ended(cri: &cri::Client, pods: &Pods) {
     let exited = v1::ContainerState::ContainerExited as i32;
     for container in containers {
         let owner = container.labels.get(label::POD_UID);
-        // Of pods that nobody knows yet, a kubelet that has just started must not judge.
+        // A kubelet that has just started does not know all pods yet and must not remove theirs.
         if container.state != exited || !owner.is_some_and(|uid| pods.has_ended(uid)) {
             continue;
         }

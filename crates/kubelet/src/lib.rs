@@ -11,8 +11,8 @@
 //! | the node as a whole | `server`, `eviction`, `shutdown`, `node` (registration and lease), `container_gc` |
 //! | pods | `pods` (all of them: intake and list), `static_pods`, `pod` (one: plan, worker and its actions, status) |
 //! | services, each owner of its state | `images`, `image_gc`, `volumes`, `cgroups`, `admission`, `probes`, `hooks`, `stats`, `log_rotation`, `referenced`, `tokens` |
-//! | handles that many share | `telemetry` (events, spans, measures), `node_settings`, `node_object`, `node_pressure`, `shutdown_state` |
-//! | records and pure rules | `configuration`, `capacity`, `container`, `pod_spec`, `resources`, `runtime` (what CRI reports), `backoff`, `token_bucket`, `disk_space`, `log_format`, `notices`, `http_get` |
+//! | handles that many share | `telemetry` (with `events` and `spans`), `node_settings`, `node_object`, `node_pressure`, `shutdown_state` |
+//! | records and pure rules | `configuration`, `capacity`, `container` (CRI's form of a container), `image`, `pod_spec`, `resources`, `runtime` (what CRI reports), `measures`, `backoff`, `token_bucket`, `disk_space`, `log_format`, `notices`, `http_get` |
 
 mod admission;
 mod assembly;
@@ -27,6 +27,7 @@ mod events;
 mod eviction;
 mod hooks;
 mod http_get;
+mod image;
 mod image_gc;
 mod images;
 mod log_format;

@@ -10,10 +10,10 @@ const CONDITIONS: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// The pressures that the node is under, as its conditions name them.
 #[derive(Default)]
-pub struct NodePressure(Mutex<Seen>);
+pub struct NodePressure(Mutex<PressureRecord>);
 
 #[derive(Default)]
-struct Seen {
+struct PressureRecord {
     /// When each condition was last seen, in microseconds.
     last: BTreeMap<&'static str, i64>,
     /// The conditions that were true when the node was last looked at.

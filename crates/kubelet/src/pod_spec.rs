@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 /// An init or app container.
-pub fn find_lasting<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+pub fn find_init_or_app<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
     let spec = pod.spec.as_ref()?;
     spec.containers
         .iter()
@@ -29,7 +29,7 @@ pub fn find_lasting<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
 
 /// Any container, ephemeral ones included.
 pub fn find(pod: &Pod, name: &str) -> Option<Container> {
-    find_lasting(pod, name).cloned().or_else(|| {
+    find_init_or_app(pod, name).cloned().or_else(|| {
         ephemeral(pod)
             .into_iter()
             .find(|container| container.name == name)
@@ -170,6 +170,6 @@ mod tests {
             Some("img")
         );
         assert_eq!(target(&pod, "e"), Some("c"));
-        assert!(find_lasting(&pod, "e").is_none());
+        assert!(find_init_or_app(&pod, "e").is_none());
     }
 }

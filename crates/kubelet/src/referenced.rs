@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 /// How long a first read may take before it counts as failed.
 const FIRST_READ: Duration = Duration::from_secs(10);
 
-/// An object that may say that it never changes.
+/// An object that may be immutable.
 pub trait Fixable: Object {
     fn is_immutable(&self) -> bool;
 }

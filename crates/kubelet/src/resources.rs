@@ -1,4 +1,4 @@
-//! What a pod asks of the machine: quantities as numbers, the QoS class, and the kernel's units
+//! The resources that a pod requests: quantities as numbers, the QoS class, and the kernel's units
 //! (shares, quota, OOM score). Pure; the cgroup files are written in `cgroups`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,12 +7,12 @@ use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
-use semantics::pod_resources::{self, Counted};
-
-pub use semantics::{
+use semantics::{
     pod::is_sidecar,
-    qos::{QosClass, class as qos_class},
+    pod_resources::{self, Counted},
 };
+
+pub use semantics::qos::{QosClass, class as qos_class};
 
 /// CFS period upstream uses, in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;

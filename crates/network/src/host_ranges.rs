@@ -282,7 +282,7 @@ mod tests {
                 ("100.100.0.0/16", Some("the route 100.64.0.0/10 dev up0")),
                 ("fd00:5::/112", Some("the route fd00:5::/64 dev up0")),
                 ("127.1.0.0/16", Some("the address 127.0.0.1/8 on lo")),
-                // Default routes lead everywhere, and nobody is reached by a blackhole.
+                // Default routes lead everywhere, and a blackhole route leads nowhere.
                 ("10.50.0.0/16", None),
                 ("172.16.0.0/12", None),
                 ("2001:db8::/32", None),

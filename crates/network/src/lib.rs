@@ -3,10 +3,8 @@
 //! Everything speaks netlink directly (`netlink`, `nft`); no external command is run. Kernel-visible
 //! names carry the cluster id (six hex characters), so several clusters share one machine and each
 //! removes exactly its own. IPv4 only for now.
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 #![allow(unsafe_code)]
 
-#[allow(clippy::disallowed_methods, reason = "its own process or thread")]
 pub mod cni;
 pub mod dns;
 #[cfg(test)]

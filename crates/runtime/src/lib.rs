@@ -22,46 +22,29 @@
 //! `streams`, `stats`, `metrics`, `features`), each with private state and the parts below it passed
 //! in; `assembly` puts them together, and `runtime_api` and `image_api` answer the calls.
 #![allow(unsafe_code)]
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
-#[allow(clippy::disallowed_methods, reason = "cgroupfs waits for no disk")]
 pub mod cgroups;
-#[allow(clippy::disallowed_methods, reason = "small files, read at the start")]
 pub mod config;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod copy_tree;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod disk_usage;
 pub mod failpoint;
 pub mod images;
 mod in_use;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod mount_points;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod mount_tree;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 pub mod oci;
-#[allow(clippy::disallowed_methods, reason = "small files, read at the start")]
 mod own_executable;
-#[allow(clippy::disallowed_methods, reason = "small files, read at the start")]
 pub mod pause;
-#[allow(clippy::disallowed_methods, reason = "appends a line without a sync")]
 mod records;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod removal;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod remove_tree;
-#[allow(clippy::disallowed_methods, reason = "files in memory")]
 mod run_files;
 mod sandbox;
 mod service;
 pub mod shim;
 pub mod signals;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod snapshots;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod spec;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod sys;
 
 pub use config::Config;

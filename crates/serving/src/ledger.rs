@@ -1,8 +1,8 @@
-//! Who holds how many connections, and which one makes room for a new one.
+//! Counts the connections per address and per user, and chooses the one that is closed for a new one.
 //!
-//! Whoever is over a limit loses an idle connection, the oldest first, before anybody is refused: a
-//! client behind the same address as an attacker gets its connection, and keeps it with its first
-//! good credential. Pure bookkeeping; closing is the connection's own work.
+//! An address or a user over its limit loses an idle connection, the oldest first, before a new one is
+//! refused: a client behind the same address as an attacker gets its connection, and keeps it with its
+//! first good credential. Pure bookkeeping; the connection closes itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -284,7 +284,7 @@ impl Drop for Place {
     }
 }
 
-/// Who has one IPv6 address of a /64 has them all.
+/// A peer with one IPv6 address of a /64 can use all of them.
 fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

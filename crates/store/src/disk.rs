@@ -2,7 +2,6 @@
 //! made durable explicitly. [`RealDisk`] is the kernel's; [`SimulatedDisk`] lives in memory and
 //! loses what was not synced, as a power failure does.
 
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod real;
 mod simulated;
 

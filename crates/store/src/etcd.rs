@@ -350,7 +350,7 @@ impl Store for Etcd {
             ttl: i64::try_from(seconds.max(1)).unwrap_or(i64::MAX),
             id: 0,
         };
-        // Repeated freely: a lease that nobody knows holds no keys and ends by itself.
+        // It can be repeated: a lease whose id no caller got has no keys and ends by itself.
         let answer = self
             .client
             .call(Repeat::Freely, |wire| async move {

@@ -5,7 +5,6 @@
 //! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, [`etcd`]
 //! the engine for a real etcd, and, for tests (feature `contract`), [`contract`] is the suite that
 //! every engine passes and [`promises`] the checker of histories.
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

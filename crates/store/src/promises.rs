@@ -1,4 +1,4 @@
-//! Histories against a model: what clients and watchers were told, and whether what a store says
+//! Histories against a model: what clients and watchers were answered, and whether what a store says
 //! happened can be explained by it. One checker for every engine, and for the API server above them.
 //!
 //! Every transaction has a number that its values carry, so that it is recognised in the history
@@ -25,7 +25,7 @@ pub type Changes = BTreeMap<Bytes, Option<Bytes>>;
 /// What happened, by revision.
 pub type History = BTreeMap<Revision, Changes>;
 
-/// All that clients and watchers were told, across all lives of a store.
+/// All answers that clients and watchers got, across all lives of a store.
 #[derive(Default)]
 pub struct Promises {
     next: u64,
@@ -34,7 +34,7 @@ pub struct Promises {
     acknowledged: BTreeMap<Revision, u64>,
     /// Surely not done: a condition failed, or the store said that it did nothing.
     refused: BTreeSet<u64>,
-    /// No answer, or one that says that nobody knows.
+    /// No answer, or the answer that the outcome is unknown.
     unknown: BTreeSet<u64>,
     /// What each watcher saw, and from which revision it watched.
     watched: Vec<(Revision, History)>,
@@ -121,7 +121,7 @@ impl Promises {
         last.map_or(0, |(revision, _)| *revision)
     }
 
-    /// Holds a history that began with no keys against all that was told.
+    /// Compares a history that began with no keys with all answers.
     pub fn check(&self, history: &History) {
         for (revision, number) in &self.acknowledged {
             let found = history.get(revision).and_then(written_by);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     /// Two acknowledged writes, both watched.
-    fn told() -> (Promises, History) {
+    fn kept_promises() -> (Promises, History) {
         let mut promises = Promises::default();
         let watcher = promises.watch(2);
         let mut history = History::new();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     fn is_refuted(break_it: impl FnOnce(&mut Promises, &mut History)) -> bool {
-        let (mut promises, mut history) = told();
+        let (mut promises, mut history) = kept_promises();
         promises.check(&history);
         break_it(&mut promises, &mut history);
         let check = std::panic::AssertUnwindSafe(|| promises.check(&history));
@@ -401,7 +401,7 @@ mod tests {
             "a stale read"
         );
         let shown = std::panic::catch_unwind(|| {
-            let (mut promises, history) = told();
+            let (mut promises, history) = kept_promises();
             promises.show(Watcher(0), 3, history[&3].clone());
         });
         assert!(shown.is_err(), "the same event twice");

@@ -191,7 +191,7 @@ async fn deliver(
     if let Some(Some(sender)) = channels.get(usize::from(channel))
         && !data.is_empty()
     {
-        // Nobody reads any more: the bytes go nowhere.
+        // The channel has no reader any more: the bytes are dropped.
         let _ = sender.send(data).await;
     }
     true

@@ -2,9 +2,7 @@
 //!
 //! Components hold a [`Recorder`]; the server owns the [`Sink`] behind it. Never record bytes of
 //! Secrets or tokens: a span carries sizes and short names only.
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
-#[allow(clippy::disallowed_methods, reason = "it runs on its own thread")]
 mod journal;
 mod json;
 mod render;
@@ -136,7 +134,7 @@ pub struct Span {
     pub hop: Hop,
     /// What was done, e.g. `RunPodSandbox`.
     pub name: String,
-    /// Who did it, e.g. `kubelet`.
+    /// The component that did it, e.g. `kubelet`.
     pub component: String,
     /// When work began, in microseconds since the Unix epoch.
     pub start: i64,

@@ -43,7 +43,6 @@ pub fn apply(root: &Path) -> Result<()> {
         println!("{from} -> {to}");
     }
     let mut documents = repository::files(root, "*.md")?;
-    documents.extend(repository::files(root, "xtask/src/*.rs")?);
     documents.extend(repository::files(root, "xtask/*.txt")?);
     for document in documents {
         let text = std::fs::read_to_string(root.join(&document))?;

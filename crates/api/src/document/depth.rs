@@ -3,7 +3,6 @@
 //! JSON, YAML and protobuf, by JSON patches, and before an object is stored.
 
 use super::Value;
-use crate::status::Status;
 
 /// The most lists and objects that may stand within each other in an object.
 ///
@@ -16,12 +15,6 @@ pub const MAX_DEPTH: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("exceeded max depth of {MAX_DEPTH}")]
 pub struct TooDeep;
-
-impl From<TooDeep> for Status {
-    fn from(error: TooDeep) -> Status {
-        Status::bad_request(format!("the object is nested too deeply: {error}"))
-    }
-}
 
 impl Value {
     /// Whether more than `levels` lists and objects stand within each other. A scalar has none.

@@ -1,9 +1,9 @@
 //! Brings parsed JSON into the shape of a definition, as Go's decoder would: types are checked,
 //! unknown fields left out and noted, `null` dropped, special values made canonical.
 
-use super::decode::{FieldProblem, TypeError};
 use super::literal;
 use super::node::Node;
+use super::problem::{FieldProblem, TypeError};
 use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::document::{Object, Value};
 use crate::quantity::Quantity;

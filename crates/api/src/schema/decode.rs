@@ -1,11 +1,12 @@
 //! From the bytes of a request to a document of the expected kind, with Kubernetes' answers to bodies
 //! that are malformed, of another kind or of wrong types.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use super::check::{self, check};
 use super::defaults::normalise;
 use super::node::{Node, parse};
+use super::problem::{FieldProblem, TypeError};
 use super::table::{Definition, table};
 use crate::catalogue::{Resource, api_version, split_api_version};
 use crate::document::Value;
@@ -15,23 +16,6 @@ use crate::status::Status;
 /// More repeated fields than this are not told, nor once their paths have taken so many bytes.
 const MOST_REPEATED: usize = 100;
 const MOST_TOLD: usize = 1 << 20;
-
-/// What strict field validation objects to; otherwise it is dropped, with or without a warning.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldProblem {
-    /// e.g. `spec.containers[0].imagee`.
-    pub path: String,
-    /// Given twice, rather than unknown.
-    pub duplicate: bool,
-}
-
-/// The contract's other name for a problem.
-pub type UnknownField = FieldProblem;
-
-/// A value that does not fit, in the words of Go's decoder.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TypeError(pub String);
 
 /// The kind that a body is expected to be of.
 #[derive(Clone, Copy, Debug)]
@@ -223,17 +207,6 @@ impl Repeated {
         if !self.found.contains(&problem) {
             self.found.push(problem);
         }
-    }
-}
-
-impl fmt::Display for FieldProblem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let problem = if self.duplicate {
-            "duplicate"
-        } else {
-            "unknown"
-        };
-        write!(formatter, "{problem} field {:?}", self.path)
     }
 }
 

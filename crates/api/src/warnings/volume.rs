@@ -1,7 +1,7 @@
 //! Words about volumes, claims and storage classes.
 
 use super::deprecated_label;
-use super::pod::{fraction, selector_term};
+use super::values::{fraction, selector_term};
 use crate::document::Value;
 use crate::field::Path;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Status, Value};
 
 use super::Admitted;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 
 pub(super) fn storage(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     const OLD: &str = "volume.beta.kubernetes.io/storage-class";
@@ -46,7 +46,7 @@ pub(super) fn ingress(admitted: &mut Admitted<'_>) -> Result<(), Status> {
 }
 
 /// The classes that one of the annotations marks as default.
-fn marked(entries: Vec<Arc<Entry>>, marks: &[&str]) -> Result<Vec<Value>, Status> {
+fn marked(entries: Vec<Arc<CachedObject>>, marks: &[&str]) -> Result<Vec<Value>, Status> {
     let mut classes = Vec::new();
     for entry in entries {
         let class = entry.object()?;

@@ -4,11 +4,10 @@
 use api::{Status, Value};
 
 use super::{Admitted, Operation};
-
-pub(super) const NAME: &str = "DenyServiceExternalIPs";
+use crate::admission_config::DENY_EXTERNAL_IPS;
 
 pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
-    if !admitted.context.server.admission.enables(NAME)
+    if !admitted.context.server.admission.enables(DENY_EXTERNAL_IPS)
         || !admitted.is_whole("", "Service")
         || admitted.operation == Operation::Delete
     {

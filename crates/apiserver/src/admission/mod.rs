@@ -13,7 +13,6 @@ mod node_restriction;
 mod node_taint;
 mod pod_security;
 mod priority;
-mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
@@ -25,44 +24,8 @@ use std::sync::Arc;
 
 use api::{Resource, Status, Value};
 
-use crate::cache::Entry;
-use crate::server::Context;
-
-pub(crate) use resource_quota::Charge;
-
-/// What an operator decides about admission.
-#[derive(Clone, Default)]
-pub struct AdmissionConfig {
-    /// Plugins that are off by default and were asked for, by name (see [`OPTIONAL_PLUGINS`]).
-    pub enabled: Vec<String>,
-    /// Which pod ranges the cluster gave to its nodes. Without it, nodes bring none of their own.
-    pub pod_ranges: Option<GivenPodRanges>,
-}
-
-/// The plugins that are off by default.
-pub const OPTIONAL_PLUGINS: [&str; 1] = [external_ips::NAME];
-
-/// Looks up the pod range that the cluster gave to the node of a name, if it gave one. An error
-/// means that this is not known at the moment.
-pub type GivenPodRanges = Arc<dyn Fn(&str) -> Result<Option<String>, String> + Send + Sync>;
-
-impl AdmissionConfig {
-    fn enables(&self, plugin: &str) -> bool {
-        self.enabled.iter().any(|enabled| enabled == plugin)
-    }
-
-    /// Refuses names of plugins that cannot be switched on.
-    pub(crate) fn check(&self) -> Result<(), crate::Error> {
-        let mut enabled = self.enabled.iter();
-        match enabled.find(|name| !OPTIONAL_PLUGINS.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(name) => Err(crate::Error::Configuration(format!(
-                "the admission plugin {name:?} cannot be enabled; there are: {}",
-                OPTIONAL_PLUGINS.join(", ")
-            ))),
-        }
-    }
-}
+use crate::cache::CachedObject;
+use crate::context::Context;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -94,7 +57,7 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    fn namespace(&self) -> String {
+    pub fn namespace(&self) -> String {
         if !self.resource.namespaced {
             return String::new();
         }
@@ -112,7 +75,7 @@ impl Admitted<'_> {
         }
     }
 
-    fn is(&self, group: &str, kind: &str) -> bool {
+    pub fn is(&self, group: &str, kind: &str) -> bool {
         self.resource.group == group && self.resource.kind == kind
     }
 
@@ -134,7 +97,7 @@ impl Admitted<'_> {
         self.is_new("", "Pod")
     }
 
-    fn forbidden(&self, why: impl fmt::Display) -> Status {
+    pub fn forbidden(&self, why: impl fmt::Display) -> Status {
         let name = match (
             self.name(),
             self.object.str_at(&["metadata", "generateName"]),
@@ -147,7 +110,7 @@ impl Admitted<'_> {
     }
 
     /// All objects of a kind, or of it in one namespace; none where the kind is not served.
-    fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Entry>> {
+    pub fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<CachedObject>> {
         let cache = &self.context.server.cache;
         let Some(kind) = cache.find(group, plural) else {
             return Vec::new();
@@ -179,12 +142,12 @@ impl Admitted<'_> {
         plural: &str,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Arc<Entry>>, Status> {
+    ) -> Result<Option<Arc<CachedObject>>, Status> {
         let server = &self.context.server;
         let Some(kind) = server.cache.find(group, plural) else {
             return Ok(None);
         };
-        match server.find(&kind.resource, namespace, name).await {
+        match server.objects.find(&kind.resource, namespace, name).await {
             Ok(entry) => Ok(Some(entry)),
             Err(status) if status.reason == api::Reason::NotFound => Ok(None),
             Err(status) => Err(status),
@@ -212,11 +175,11 @@ pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     topology_labels::admit(admitted).await
 }
 
-/// Lets the plugins refuse what would be written, and charges quotas for it. The charge is to be
-/// given back if the write does not happen.
-pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<Charge, Status> {
+/// Lets the plugins refuse what would be written. ResourceQuota, the last of upstream's, is the
+/// registry's: it writes.
+pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
     if admitted.operation == Operation::Delete {
-        return Ok(Charge::default());
+        return Ok(());
     }
     limit_ranger::validate(admitted)?;
     pod_security::validate(admitted).await?;
@@ -224,6 +187,5 @@ pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<Charge, Status> 
     claim_resize::validate(admitted).await?;
     runtime_class::validate(admitted).await?;
     certificates::validate(admitted)?;
-    external_ips::validate(admitted)?;
-    resource_quota::charge(admitted).await
+    external_ips::validate(admitted)
 }

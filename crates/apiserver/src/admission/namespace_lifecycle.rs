@@ -5,8 +5,9 @@ use api::{Resource, Status};
 use store::Compare;
 
 use super::{Admitted, Operation};
-use crate::cache::Entry;
+use crate::cache::CachedObject;
 use crate::server::Server;
+use crate::storage::store_key;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -29,7 +30,10 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     }
     let server = &admitted.context.server;
     let namespaces = server.cache.named("", "namespaces");
-    let entry = server.find(&namespaces.resource, "", &namespace).await?;
+    let entry = server
+        .objects
+        .find(&namespaces.resource, "", &namespace)
+        .await?;
     if admitted.operation == Operation::Create && is_terminating(&entry)? {
         let refused = admitted.forbidden(words(&namespace));
         return Err(with_cause(refused, &namespace));
@@ -47,18 +51,18 @@ pub(crate) async fn unchanged(
     name: &str,
 ) -> Result<Compare, Status> {
     let namespaces = &server.cache.resource("", "namespaces");
-    let entry = server.find(namespaces, "", namespace).await?;
+    let entry = server.objects.find(namespaces, "", namespace).await?;
     if is_terminating(&entry)? {
         let refused = resource.forbidden(name, words(namespace));
         return Err(with_cause(refused, namespace));
     }
     Ok(Compare::ModRevision {
-        key: Server::store_key(namespaces, "", namespace),
+        key: store_key(namespaces, "", namespace),
         revision: entry.revision,
     })
 }
 
-fn is_terminating(namespace: &Entry) -> Result<bool, Status> {
+fn is_terminating(namespace: &CachedObject) -> Result<bool, Status> {
     Ok(match namespace.field("status.phase") {
         Some(phase) => phase == "Terminating",
         None => namespace.object()?.str_at(&["status", "phase"]) == "Terminating",

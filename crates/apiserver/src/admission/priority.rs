@@ -103,7 +103,7 @@ pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
 
 /// The class marked as the global default; of several, the lowest counts.
 fn default_class<'a>(
-    entries: impl Iterator<Item = &'a std::sync::Arc<crate::cache::Entry>>,
+    entries: impl Iterator<Item = &'a std::sync::Arc<crate::cache::CachedObject>>,
 ) -> Option<Value> {
     entries
         .filter(|entry| !entry.name().starts_with("system-"))

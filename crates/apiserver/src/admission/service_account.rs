@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Status, Value};
 
 use super::Admitted;
-use crate::cache::{Entry, From, Initial, Requirement, Watch, key_of};
+use crate::cache::{CachedObject, From, Initial, Requirement, Watch, key_of};
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -84,10 +84,10 @@ async fn find(
     admitted: &Admitted<'_>,
     namespace: &str,
     name: &str,
-) -> Result<Option<Arc<Entry>>, Status> {
+) -> Result<Option<Arc<CachedObject>>, Status> {
     let server = &admitted.context.server;
     let kind = server.cache.named("", "serviceaccounts");
-    match server.find(&kind.resource, namespace, name).await {
+    match server.objects.find(&kind.resource, namespace, name).await {
         Ok(entry) => return Ok(Some(entry)),
         Err(status) if status.reason != api::Reason::NotFound => return Err(status),
         Err(_) if name != "default" => return Ok(None),

@@ -1,6 +1,6 @@
 //! The IPAddress object of each Service address, written in the transaction that writes the
 //! Service: we never write one without the other, and two servers cannot give an address twice.
-//! What others do to either is `repair`'s.
+//! What others do to either is `address_repair`'s.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,8 +9,8 @@ use api::{Resource, Value};
 use bytes::Bytes;
 use store::{Compare, Operation};
 
-use super::taken_by;
-use crate::server::Server;
+use super::{ServiceAllocator, taken_by};
+use crate::storage::{seconds_text, store_key};
 
 pub(crate) const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
 pub(crate) const MANAGED_BY_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
@@ -25,7 +25,7 @@ pub(crate) struct Companions {
 
 /// `old` and `new` are the object before and after the write, if it is there at all.
 pub(crate) fn companions(
-    server: &Server,
+    services: &ServiceAllocator,
     resource: &Resource,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -34,7 +34,7 @@ pub(crate) fn companions(
     if !(resource.group.is_empty() && resource.kind == "Service") {
         return companions;
     }
-    let addresses = &server.cache.resource("networking.k8s.io", "ipaddresses");
+    let addresses = &services.cache.resource("networking.k8s.io", "ipaddresses");
     let of = |service: Option<&Value>| -> BTreeSet<Ipv4Addr> {
         service
             .map(|service| taken_by(service).addresses)
@@ -42,12 +42,12 @@ pub(crate) fn companions(
     };
     let (before, after) = (of(old), of(new));
     for address in before.difference(&after) {
-        let key = Server::store_key(addresses, "", &address.to_string());
+        let key = store_key(addresses, "", &address.to_string());
         companions.then.push(Operation::Delete { key });
     }
     if let Some(service) = new {
         for address in after.difference(&before) {
-            let key = Server::store_key(addresses, "", &address.to_string());
+            let key = store_key(addresses, "", &address.to_string());
             companions.compare.push(Compare::ModRevision {
                 key: key.clone(),
                 revision: 0,
@@ -56,7 +56,7 @@ pub(crate) fn companions(
                 service.str_at(&["metadata", "namespace"]),
                 service.str_at(&["metadata", "name"]),
             );
-            let object = record(server, addresses, (*address).into(), name);
+            let object = services.record(addresses, (*address).into(), name);
             companions.then.push(Operation::Put {
                 key,
                 value: Bytes::from(object.to_json()),
@@ -67,34 +67,36 @@ pub(crate) fn companions(
     companions
 }
 
-/// The IPAddress of an address that the Service of that namespace and name has.
-pub(super) fn record(
-    server: &Server,
-    resource: &Resource,
-    address: IpAddr,
-    (namespace, name): (&str, &str),
-) -> Value {
-    let mut object = api::document!({
-        "apiVersion": resource.api_version(),
-        "kind": &*resource.kind,
-        "metadata": {
-            "name": address.to_string(),
-            "uid": server.environment.uuid(),
-            "generation": 1,
-            "creationTimestamp": server.timestamp(),
-        },
-        "spec": {"parentRef": {
-            "group": "",
-            "resource": "services",
-            "namespace": namespace,
-            "name": name,
-        }},
-    });
-    let family = match address {
-        IpAddr::V4(_) => "IPv4",
-        IpAddr::V6(_) => "IPv6",
-    };
-    object.set(&["metadata", "labels", FAMILY_LABEL], family);
-    object.set(&["metadata", "labels", MANAGED_BY_LABEL], MANAGED_BY);
-    object
+impl ServiceAllocator {
+    /// The IPAddress of an address that the Service of that namespace and name has.
+    pub(crate) fn record(
+        &self,
+        resource: &Resource,
+        address: IpAddr,
+        (namespace, name): (&str, &str),
+    ) -> Value {
+        let mut object = api::document!({
+            "apiVersion": resource.api_version(),
+            "kind": &*resource.kind,
+            "metadata": {
+                "name": address.to_string(),
+                "uid": self.environment.uuid(),
+                "generation": 1,
+                "creationTimestamp": seconds_text(self.environment.now()),
+            },
+            "spec": {"parentRef": {
+                "group": "",
+                "resource": "services",
+                "namespace": namespace,
+                "name": name,
+            }},
+        });
+        let family = match address {
+            IpAddr::V4(_) => "IPv4",
+            IpAddr::V6(_) => "IPv6",
+        };
+        object.set(&["metadata", "labels", FAMILY_LABEL], family);
+        object.set(&["metadata", "labels", MANAGED_BY_LABEL], MANAGED_BY);
+        object
+    }
 }

@@ -2,69 +2,19 @@
 //! of their own and are believed while their Secret holds them. Writing them into Secrets is a
 //! controller's; that they are used shows as a label on the Secret, with the day.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use api::{Status, Value};
+use api::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::ToSpan;
-use tokio::sync::mpsc;
 
+use super::secret_tokens::{LAST_USED, Use};
 use super::token::{Believed, Bound, Refusal, Tokens, Verified};
 use crate::cache::key_of;
 use crate::identity::Identity;
-use crate::registry::{Target, update};
-use crate::server::{Context, Server};
 
-pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// Uses that wait to be written down; one that finds no room is told again by the next use.
-const WAITING: usize = 64;
-
-/// A Secret whose token was used on a day that it does not show yet.
-pub(crate) struct Use {
-    namespace: String,
-    name: String,
-    uid: String,
-    day: String,
-}
-
-pub(super) fn uses() -> (mpsc::Sender<Use>, mpsc::Receiver<Use>) {
-    mpsc::channel(WAITING)
-}
-
-/// Writes uses down until the server is gone.
-pub(crate) async fn note_uses(server: Weak<Server>, mut uses: mpsc::Receiver<Use>) {
-    while let Some(used) = uses.recv().await {
-        let Some(server) = server.upgrade() else {
-            return;
-        };
-        if let Err(problem) = note(&server, &used).await {
-            let Use {
-                namespace, name, ..
-            } = used;
-            tracing::warn!(%namespace, %name, %problem, "the use of a token could not be noted");
-        }
-    }
-}
-
-async fn note(server: &Arc<Server>, used: &Use) -> Result<(), Status> {
-    let resource = &server.cache.resource("", "secrets");
-    let target = Target {
-        is_owned: false,
-        ..Target::internal(resource, &used.namespace, &used.name, "")
-    };
-    update(&Context::internal(server), &target, false, |old| {
-        let mut new = old.clone();
-        if new.str_at(&["metadata", "uid"]) == used.uid {
-            new.set(&["metadata", "labels", LAST_USED], used.day.as_str());
-        }
-        Ok(new)
-    })
-    .await
-    .map(drop)
-}
 
 impl Tokens {
     /// Believes a token of a Secret, or says why not. Only the API server's own audience has them.

@@ -6,6 +6,7 @@ mod certificate;
 pub(crate) mod claims;
 mod legacy;
 mod revocation;
+mod secret_tokens;
 mod token;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::cache::Cache;
 use crate::identity::Identity;
 
 pub(crate) use certificate::CertificateVerifier;
-pub(crate) use legacy::{Use, note_uses};
+pub(crate) use secret_tokens::{LAST_USED, Use};
 pub(crate) use token::{Binding, Remembered, Tokens};
 
 /// What a connection's client certificate says.
@@ -40,7 +41,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Also the uses of tokens that [`note_uses`] writes down.
+    /// Also the uses of tokens that [`crate::token_uses::note`] writes down.
     pub fn new(
         client_ca_pem: &str,
         service_account_key_pem: &str,

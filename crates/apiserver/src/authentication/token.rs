@@ -9,10 +9,10 @@ use sha2::Digest;
 use tokio::sync::mpsc;
 
 use super::claims::SigningKey;
-use super::legacy;
+use super::secret_tokens;
 use crate::Environment;
 use crate::Error;
-use crate::cache::{Cache, Entry, key_of};
+use crate::cache::{Cache, CachedObject, key_of};
 use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 /// How long a token stays good once what it is bound to is being deleted.
@@ -26,7 +26,7 @@ pub(crate) struct Tokens {
     pub(super) cache: Arc<Cache>,
     pub(super) environment: Environment,
     /// Tells of uses of tokens that live in Secrets.
-    pub(super) uses: mpsc::Sender<legacy::Use>,
+    pub(super) uses: mpsc::Sender<secret_tokens::Use>,
     opened: Mutex<BTreeMap<[u8; 32], Arc<Opened>>>,
 }
 
@@ -106,14 +106,14 @@ pub(crate) struct Binding {
 }
 
 impl Tokens {
-    /// Also what has to be written down of their use, see [`legacy::note_uses`].
+    /// Also what has to be written down of their use, see [`crate::token_uses::note`].
     pub fn new(
         key_pem: &str,
         issuer: &str,
         cache: Arc<Cache>,
         environment: Environment,
-    ) -> Result<(Tokens, mpsc::Receiver<legacy::Use>), Error> {
-        let (uses, noted) = legacy::uses();
+    ) -> Result<(Tokens, mpsc::Receiver<secret_tokens::Use>), Error> {
+        let (uses, noted) = secret_tokens::uses();
         let tokens = Tokens {
             key: SigningKey::from_pem(key_pem)?,
             issuer: issuer.to_string(),
@@ -128,7 +128,7 @@ impl Tokens {
     /// A signed token that expires after `seconds`.
     pub fn issue(
         &self,
-        account: &Entry,
+        account: &CachedObject,
         account_uid: &str,
         audiences: &[String],
         seconds: i64,
@@ -214,7 +214,7 @@ impl Tokens {
         audiences: &[String],
     ) -> Result<(Verified, Believed), Refusal> {
         let issuer = claims.str_at(&["iss"]);
-        if issuer == legacy::ISSUER {
+        if issuer == secret_tokens::ISSUER {
             return self.judge_legacy(token, claims, audiences);
         }
         if issuer != self.issuer {
@@ -429,7 +429,7 @@ mod tests {
     use store::{Operation, Store, Transaction};
 
     use super::*;
-    use crate::server::stored_bytes;
+    use crate::storage::stored_bytes;
 
     const NOW: i64 = 1_800_000_000;
     const KINDS: [(&str, &str, &str); 4] = [

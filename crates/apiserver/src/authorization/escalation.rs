@@ -86,11 +86,11 @@ pub(super) fn check(authorizer: &Authorizer, granting: &Granting<'_>) -> Result<
         let why = format!(
             "the rules grant {count} single permissions, more than the {MOST_ATOMS} that can be compared with those currently held"
         );
-        return Err(Status::forbidden(GROUP, &*resource.plural, name, why));
+        return Err(Status::forbidden(GROUP, &resource.plural, name, why));
     }
     let held = authorizer.rules(identity, namespace);
     let missing = missing(&granted, &held);
-    let forbidden = |why: String| Err(Status::forbidden(GROUP, &*resource.plural, name, why));
+    let forbidden = |why: String| Err(Status::forbidden(GROUP, &resource.plural, name, why));
     if !missing.is_empty() {
         let list: Vec<String> = missing.iter().map(in_words).collect();
         return forbidden(format!(

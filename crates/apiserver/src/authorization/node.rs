@@ -8,7 +8,7 @@ use api::Value;
 use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Rule};
-use crate::cache::{Cache, Entry, key_of};
+use crate::cache::{Cache, CachedObject, key_of};
 use crate::identity::Identity;
 use crate::pod_references::PodReferences;
 
@@ -249,7 +249,7 @@ impl NodeAuthorizer {
     }
 
     /// The pods bound to the node in a namespace.
-    fn pods_of(&self, node: &str, namespace: &str) -> Vec<Arc<Entry>> {
+    fn pods_of(&self, node: &str, namespace: &str) -> Vec<Arc<CachedObject>> {
         let Some(kind) = self
             .cache
             .find("", "pods")
@@ -263,7 +263,7 @@ impl NodeAuthorizer {
         pods
     }
 
-    fn references_of(&self, pod: &Entry) -> Arc<PodReferences> {
+    fn references_of(&self, pod: &CachedObject) -> Arc<PodReferences> {
         let mut remembered = self.references.lock();
         if let Some((revision, references)) = remembered.get(&pod.key)
             && *revision == pod.revision
@@ -284,7 +284,13 @@ impl NodeAuthorizer {
         references
     }
 
-    fn entry(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Entry>> {
+    fn entry(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<CachedObject>> {
         let kind = self.cache.find(group, plural)?;
         kind.get(&key_of(namespace, name))
     }

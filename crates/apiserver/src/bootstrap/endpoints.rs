@@ -13,8 +13,10 @@ use store::{KeyRange, Operation, RangeRequest, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::ensure;
+use crate::context::Context;
 use crate::registry::{Target, update};
-use crate::server::{Context, Server, store_failure};
+use crate::server::Server;
+use crate::storage::store_failure;
 
 /// The records: a key per server, named after its address.
 const RECORDS: &str = "/registry/masterleases/";
@@ -77,7 +79,7 @@ async fn record(server: &Arc<Server>, address: IpAddr) -> Result<(), Status> {
         "apiVersion": "v1", "kind": "Endpoints", "metadata": {},
         "subsets": [{"addresses": [{"ip": address.to_string()}]}],
     });
-    let lease = server.store.grant_lease(LIFE.as_secs()).await;
+    let lease = server.objects.store().grant_lease(LIFE.as_secs()).await;
     let put = Operation::Put {
         key: key_of(address),
         value: value.to_json().into(),
@@ -91,7 +93,7 @@ async fn write(server: &Arc<Server>, operation: Operation) -> Result<(), Status>
         compare: Vec::new(),
         then: vec![operation],
     };
-    let written = server.store.transact(transaction).await;
+    let written = server.objects.store().transact(transaction).await;
     written.map(drop).map_err(store_failure)
 }
 
@@ -101,7 +103,12 @@ async fn recorded(server: &Arc<Server>) -> Result<BTreeSet<IpAddr>, Status> {
         revision: None,
         limit: 0,
     };
-    let found = server.store.range(request).await.map_err(store_failure)?;
+    let found = server
+        .objects
+        .store()
+        .range(request)
+        .await
+        .map_err(store_failure)?;
     let names = found.items.iter().filter_map(|item| {
         let name = item.key.strip_prefix(RECORDS.as_bytes())?;
         std::str::from_utf8(name).ok()?.parse().ok()

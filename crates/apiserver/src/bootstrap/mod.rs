@@ -9,11 +9,12 @@ use std::sync::Arc;
 use api::{Reason, Status, Value};
 use futures::future::try_join_all;
 
-use crate::allocation::repair::Repair;
+use crate::address_repair::Repair;
 use crate::authorization::Rule;
+use crate::context::Context;
 use crate::hops::Hops;
 use crate::registry;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::startup::Stage;
 
 pub(crate) struct Facts {
@@ -65,7 +66,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, S
     for stage in [Stage::Roles, Stage::PriorityClasses, Stage::ServiceRange] {
         server.startup.finish(stage);
     }
-    server.catch_up().await?;
+    server.objects.catch_up().await?;
     let mut repair = Repair::default();
     repair.run(server).await?;
     server.startup.finish(Stage::ServiceAddresses);
@@ -95,7 +96,12 @@ async fn ensure(
     let resource = &server.cache.resource(group, plural);
     let namespace = object.str_at(&["metadata", "namespace"]).to_string();
     let name = object.str_at(&["metadata", "name"]);
-    if server.find(resource, &namespace, name).await.is_ok() {
+    if server
+        .objects
+        .find(resource, &namespace, name)
+        .await
+        .is_ok()
+    {
         return Ok(());
     }
     let mut context = Context::internal(server);

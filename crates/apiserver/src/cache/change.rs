@@ -6,14 +6,14 @@ use api::Status;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::entry::Entry;
+use super::cached_object::CachedObject;
 
 /// An object was put (`current` is some) or deleted (`current` is none).
 #[derive(Debug)]
 pub(crate) struct Change {
     pub revision: u64,
-    pub current: Option<Arc<Entry>>,
-    pub previous: Option<Arc<Entry>>,
+    pub current: Option<Arc<CachedObject>>,
+    pub previous: Option<Arc<CachedObject>>,
     frames: Mutex<Frames>,
 }
 
@@ -55,7 +55,11 @@ impl EventType {
 }
 
 impl Change {
-    pub fn new(revision: u64, current: Option<Arc<Entry>>, previous: Option<Arc<Entry>>) -> Change {
+    pub fn new(
+        revision: u64,
+        current: Option<Arc<CachedObject>>,
+        previous: Option<Arc<CachedObject>>,
+    ) -> Change {
         Change {
             revision,
             current,
@@ -65,7 +69,7 @@ impl Change {
     }
 
     /// What a watcher with this filter sees, if anything.
-    pub fn seen_by(&self, matches: impl Fn(&Entry) -> bool) -> Option<EventType> {
+    pub fn seen_by(&self, matches: impl Fn(&CachedObject) -> bool) -> Option<EventType> {
         let now = self.current.as_deref().is_some_and(&matches);
         let before = self.previous.as_deref().is_some_and(&matches);
         match (before, now) {
@@ -78,7 +82,7 @@ impl Change {
 
     /// The object that goes with `event`, and its resourceVersion: a deletion shows the last
     /// matching state at the deletion's revision.
-    pub fn object(&self, event: EventType) -> Option<&Arc<Entry>> {
+    pub fn object(&self, event: EventType) -> Option<&Arc<CachedObject>> {
         match event {
             EventType::Added | EventType::Modified => self.current.as_ref(),
             EventType::Deleted => self.previous.as_ref(),
@@ -129,7 +133,7 @@ mod tests {
             .find("", "v1", "configmaps")
             .unwrap();
         let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","uid":"u"}}"#;
-        let entry = Entry::decode(resource, "b/a", json.into(), 7).unwrap();
+        let entry = CachedObject::decode(resource, "b/a", json.into(), 7).unwrap();
         let change = Change::new(7, Some(entry.into_shared()), None);
         let made = Cell::new(0);
         let frame = |frame| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::entry::{Entry, Outline};
+use super::cached_object::{CachedObject, Outline};
 
 /// More than are ever under way at once. A store that hands out copies of what was put would only
 /// ever fill this up, so beyond it everything is forgotten.
@@ -29,7 +29,7 @@ impl Drafts {
     }
 
     /// The outline of exactly these bytes, if their writer left one.
-    pub fn take(&self, bytes: &Bytes) -> Option<Arc<Outline>> {
+    pub fn claim(&self, bytes: &Bytes) -> Option<Arc<Outline>> {
         let mut drafts = self.0.lock();
         let (offered, outline) = drafts.remove(&(bytes.as_ptr() as usize))?;
         (offered.len() == bytes.len()).then_some(outline)
@@ -64,17 +64,19 @@ impl<'a> Draft<'a> {
     }
 
     /// The object as it was stored.
-    pub fn committed(mut self, revision: u64) -> Arc<Entry> {
+    pub fn committed(mut self, revision: u64) -> Arc<CachedObject> {
         self.committed = true;
         let (bytes, outline) = (self.bytes.clone(), self.outline.clone());
-        Arc::new(Entry::with_outline(&self.key, bytes, revision, outline))
+        Arc::new(CachedObject::with_outline(
+            &self.key, bytes, revision, outline,
+        ))
     }
 }
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.committed {
-            self.drafts.take(&self.bytes);
+            self.drafts.claim(&self.bytes);
         }
     }
 }
@@ -100,11 +102,14 @@ mod tests {
         let drafts = Drafts::default();
         let entry = draft(&drafts, &bytes).committed(7);
         assert_eq!((entry.revision, entry.name()), (7, "a"));
-        assert!(drafts.take(&copy).is_none(), "equal bytes are not the same");
-        assert!(drafts.take(&bytes.clone()).is_some());
-        assert!(drafts.take(&bytes).is_none(), "only once");
+        assert!(
+            drafts.claim(&copy).is_none(),
+            "equal bytes are not the same"
+        );
+        assert!(drafts.claim(&bytes.clone()).is_some());
+        assert!(drafts.claim(&bytes).is_none(), "only once");
 
         drop(draft(&drafts, &bytes));
-        assert!(drafts.take(&bytes).is_none());
+        assert!(drafts.claim(&bytes).is_none());
     }
 }

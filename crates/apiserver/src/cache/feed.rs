@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::Cache;
-use super::entry::Entry;
+use super::cached_object::CachedObject;
 use super::keys::{ROOT, storage_prefix};
 use super::kinds::{KindCaches, Places, stored_kinds};
 use super::resource::{Content, Put, ResourceCache};
@@ -68,7 +68,7 @@ async fn read<'a>(
         };
         let resource = resource_at(place);
         let content = kinds.entry(place).or_default();
-        match Entry::decode(resource, key, item.value, item.mod_revision) {
+        match CachedObject::decode(resource, key, item.value, item.mod_revision) {
             Ok(entry) => {
                 content
                     .entries
@@ -182,7 +182,7 @@ fn apply(cache: &Cache, item: WatchItem) {
                 let put = match value {
                     None => Put::Deleted,
                     Some(value) => match entry(cache, resource, key, value, revision) {
-                        Ok(entry) => Put::Entry(entry.into_shared()),
+                        Ok(entry) => Put::Object(entry.into_shared()),
                         Err(status) => {
                             Put::Unreadable(unreadable(resource, key, revision, &status))
                         }
@@ -215,9 +215,9 @@ fn entry(
     key: &str,
     value: Bytes,
     revision: u64,
-) -> Result<Entry, Status> {
-    match cache.drafts.take(&value) {
-        Some(outline) => Ok(Entry::with_outline(key, value, revision, outline)),
-        None => Entry::decode(resource, key, value, revision),
+) -> Result<CachedObject, Status> {
+    match cache.drafts.claim(&value) {
+        Some(outline) => Ok(CachedObject::with_outline(key, value, revision, outline)),
+        None => CachedObject::decode(resource, key, value, revision),
     }
 }

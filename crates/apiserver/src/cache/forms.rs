@@ -13,7 +13,7 @@ use api::schema::{Definition, table};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::entry::{Entry, Outline};
+use super::cached_object::{CachedObject, Outline, Shape, Slot, Version};
 
 /// What all kept forms may take together.
 const BUDGET: usize = 32 * 1024 * 1024;
@@ -21,49 +21,6 @@ const BUDGET: usize = 32 * 1024 * 1024;
 const OVERHEAD: usize = 256;
 
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
-
-/// Which protobuf message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Shape {
-    Object = 0,
-    /// `PartialObjectMetadata`.
-    Metadata = 1,
-}
-
-/// Which form is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Message(Shape),
-    Version,
-}
-
-/// An object's forms.
-pub(super) type Made = Mutex<Kinds>;
-
-#[derive(Debug, Default)]
-pub(super) struct Kinds {
-    /// By [`Shape`].
-    messages: [Option<Arc<Message>>; 2],
-    /// The object in another version; no kind has more than one other.
-    version: Option<Version>,
-}
-
-/// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
-#[derive(Clone, Debug)]
-struct Version {
-    definition: &'static str,
-    bytes: Bytes,
-    outline: Arc<Outline>,
-}
-
-impl Kinds {
-    fn forget(&mut self, slot: Slot) {
-        match slot {
-            Slot::Message(shape) => self.messages[shape as usize] = None,
-            Slot::Version => self.version = None,
-        }
-    }
-}
 
 pub(crate) struct Forms {
     budget: usize,
@@ -108,7 +65,7 @@ impl Forms {
     pub fn message(
         &self,
         resource: &Resource,
-        entry: &Arc<Entry>,
+        entry: &Arc<CachedObject>,
         shape: Shape,
     ) -> Result<Arc<Message>, Status> {
         if !entry.is_shared {
@@ -135,14 +92,14 @@ impl Forms {
     pub fn shown(
         &self,
         resource: &Arc<Resource>,
-        entry: &Arc<Entry>,
-    ) -> Result<Arc<Entry>, Status> {
+        entry: &Arc<CachedObject>,
+    ) -> Result<Arc<CachedObject>, Status> {
         if resource.is_stored_as_itself() {
             return Ok(entry.clone());
         }
         let shown = |version: &Version| {
             let (bytes, outline) = (version.bytes.clone(), version.outline.clone());
-            let mut shown = Entry::with_outline(&entry.key, bytes, entry.revision, outline);
+            let mut shown = CachedObject::with_outline(&entry.key, bytes, entry.revision, outline);
             shown.is_shared = entry.is_shared;
             Arc::new(shown)
         };
@@ -190,7 +147,7 @@ impl Forms {
     }
 }
 
-fn encode(resource: &Resource, entry: &Entry, shape: Shape) -> Result<Message, Status> {
+fn encode(resource: &Resource, entry: &CachedObject, shape: Shape) -> Result<Message, Status> {
     let object = entry.object()?;
     Message::of(definition(resource, shape)?, &object).map_err(Status::internal)
 }
@@ -209,7 +166,7 @@ fn definition(resource: &Resource, shape: Shape) -> Result<&'static Definition, 
 mod tests {
     use super::*;
 
-    fn entry(name: &str) -> Arc<Entry> {
+    fn entry(name: &str) -> Arc<CachedObject> {
         let resource = api::catalogue::built_in()
             .find("", "v1", "configmaps")
             .unwrap();
@@ -217,7 +174,7 @@ mod tests {
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"a","uid":"u"}}}}"#
         );
         let key = format!("a/{name}");
-        Entry::decode(resource, &key, json.into(), 7)
+        CachedObject::decode(resource, &key, json.into(), 7)
             .unwrap()
             .into_shared()
     }
@@ -250,7 +207,7 @@ mod tests {
             .find("events.k8s.io", "v1", "events")
             .unwrap();
         let json = r#"{"apiVersion":"v1","kind":"Event","message":"m","metadata":{"name":"e","namespace":"a","uid":"u"}}"#;
-        let entry = Entry::decode(stored, "a/e", json.into(), 7)
+        let entry = CachedObject::decode(stored, "a/e", json.into(), 7)
             .unwrap()
             .into_shared();
         let forms = Forms::default();

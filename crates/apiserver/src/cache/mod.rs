@@ -1,9 +1,9 @@
 //! The watch cache: one store watch over everything feeds, per kind, a persistent map of entries,
 //! a bounded history and the watchers. Reads are snapshots; nobody waits for a slow watcher.
 
+mod cached_object;
 mod change;
 mod drafts;
-mod entry;
 mod feed;
 mod forms;
 mod keys;
@@ -22,13 +22,13 @@ use api::catalogue::Resource;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+pub(crate) use cached_object::{CachedObject, Outline, Shape};
 pub(crate) use change::{Change, EventType, Frame};
 pub(crate) use drafts::Draft;
 use drafts::Drafts;
-pub(crate) use entry::{Entry, Outline};
 use feed::{Addition, Additions};
 pub(crate) use feed::{fill, follow};
-pub(crate) use forms::{Forms, Shape};
+pub(crate) use forms::Forms;
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
 pub(crate) use kinds::KindCaches;
 pub(crate) use pieces::{Pieces, Text};

@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use api::Status;
 use parking_lot::Mutex;
 
-use super::entry::Entry;
-use super::forms::Shape;
+use super::cached_object::CachedObject;
+use super::cached_object::Shape;
 use crate::gzip::{Compressor, Part};
 
 /// What all kept pieces may take together.
@@ -46,13 +46,13 @@ struct Key {
 
 struct Piece {
     /// Told apart by their addresses.
-    members: Vec<Weak<Entry>>,
+    members: Vec<Weak<CachedObject>>,
     /// Those who ask while it is being made wait for it.
     part: Mutex<Option<Part>>,
 }
 
 impl Piece {
-    fn begins(&self, entries: &[&Arc<Entry>]) -> bool {
+    fn begins(&self, entries: &[&Arc<CachedObject>]) -> bool {
         self.members.len() <= entries.len()
             && self
                 .members
@@ -119,8 +119,8 @@ impl Pieces {
     pub async fn of(
         &self,
         text: Text,
-        entries: &[&Arc<Entry>],
-        write: impl Fn(&mut Vec<u8>, &Arc<Entry>, bool) -> Result<(), Status>,
+        entries: &[&Arc<CachedObject>],
+        write: impl Fn(&mut Vec<u8>, &Arc<CachedObject>, bool) -> Result<(), Status>,
     ) -> Result<Vec<Part>, Status> {
         let mut parts = Vec::with_capacity(entries.len() / USUAL as usize * 2 + 1);
         let mut position = 0;
@@ -156,7 +156,12 @@ impl Pieces {
     }
 
     /// The kept piece that `entries` begin with, or a new one.
-    fn find(&self, text: Text, entries: &[&Arc<Entry>], is_first: bool) -> (Key, Arc<Piece>) {
+    fn find(
+        &self,
+        text: Text,
+        entries: &[&Arc<CachedObject>],
+        is_first: bool,
+    ) -> (Key, Arc<Piece>) {
         let key = |is_end| Key {
             text,
             first: Arc::as_ptr(entries[0]) as usize,
@@ -178,7 +183,7 @@ impl Pieces {
             members: members.map(|entry| Arc::downgrade(entry)).collect(),
             part: Mutex::default(),
         });
-        let size = length * size_of::<Weak<Entry>>() + OVERHEAD;
+        let size = length * size_of::<Weak<CachedObject>>() + OVERHEAD;
         let key = key(length == entries.len());
         kept.insert(key, size, piece.clone());
         (key, piece)
@@ -232,7 +237,7 @@ impl Kept {
 }
 
 /// How many of `entries` make up the piece that begins with them.
-fn length(entries: &[&Arc<Entry>]) -> usize {
+fn length(entries: &[&Arc<CachedObject>]) -> usize {
     let mut bytes = 0;
     for (index, entry) in entries.iter().enumerate() {
         let is_full = index >= MOST_MEMBERS || bytes >= MOST_BYTES;
@@ -265,7 +270,7 @@ mod tests {
         is_protobuf: false,
     };
 
-    fn entry(number: usize, revision: u64) -> Arc<Entry> {
+    fn entry(number: usize, revision: u64) -> Arc<CachedObject> {
         let resource = api::catalogue::built_in()
             .find("", "v1", "configmaps")
             .unwrap();
@@ -273,19 +278,19 @@ mod tests {
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"map-{number:05}","namespace":"a","uid":"u"}}}}"#
         );
         let key = format!("a/map-{number:05}");
-        Entry::decode(resource, &key, json.into(), revision)
+        CachedObject::decode(resource, &key, json.into(), revision)
             .unwrap()
             .into_shared()
     }
 
-    fn write(out: &mut Vec<u8>, entry: &Arc<Entry>, is_first: bool) -> Result<(), Status> {
+    fn write(out: &mut Vec<u8>, entry: &Arc<CachedObject>, is_first: bool) -> Result<(), Status> {
         let comma = if is_first { "" } else { "," };
         out.extend_from_slice(format!("{comma}{}@{}", entry.key, entry.revision).as_bytes());
         Ok(())
     }
 
-    fn list(pieces: &Pieces, entries: &[Arc<Entry>]) -> String {
-        let borrowed: Vec<&Arc<Entry>> = entries.iter().collect();
+    fn list(pieces: &Pieces, entries: &[Arc<CachedObject>]) -> String {
+        let borrowed: Vec<&Arc<CachedObject>> = entries.iter().collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
@@ -298,7 +303,7 @@ mod tests {
         text
     }
 
-    fn expected(entries: &[Arc<Entry>]) -> String {
+    fn expected(entries: &[Arc<CachedObject>]) -> String {
         let texts: Vec<String> = entries
             .iter()
             .map(|entry| format!("{}@{}", entry.key, entry.revision))

@@ -12,8 +12,8 @@ use imbl::OrdMap;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::cached_object::CachedObject;
 use super::change::Change;
-use super::entry::Entry;
 use super::unreadable::{self, AllUnreadable, Unreadable};
 use super::watchers::{Requirement, Watchers};
 
@@ -22,7 +22,7 @@ const HISTORY: usize = 4096;
 /// Changes that are news: what watchers share of them is kept.
 const RECENT: usize = 64;
 
-pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
+pub(crate) type Entries = OrdMap<Arc<str>, Arc<CachedObject>>;
 
 pub(crate) struct ResourceCache {
     pub resource: Arc<Resource>,
@@ -41,7 +41,7 @@ pub(crate) struct Content {
 
 /// What became of a key.
 pub(crate) enum Put {
-    Entry(Arc<Entry>),
+    Object(Arc<CachedObject>),
     Unreadable(Unreadable),
     Deleted,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+    pub fn get(&self, key: &str) -> Option<&Arc<CachedObject>> {
         work::visit(1);
         self.entries.get(key)
     }
@@ -82,7 +82,7 @@ impl Snapshot {
 
     /// All entries, in the order of their keys. Whoever does this for each of many events makes
     /// their cost grow with the number of objects: see [`ResourceCache::changes_since`].
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Entry>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<CachedObject>)> {
         self.entries.iter().inspect(|_| work::visit(1))
     }
 
@@ -91,7 +91,7 @@ impl Snapshot {
         &'a self,
         prefix: &'a str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
         let from = if start.is_empty() { prefix } else { start };
         // The end is found once: looking at each key would be most of the work.
         let mut end = [0; LONGEST_PREFIX];
@@ -123,7 +123,7 @@ fn after<'a>(prefix: &str, text: &'a mut [u8; LONGEST_PREFIX]) -> Option<&'a str
 const NODE_FIELD: &str = "spec.nodeName";
 
 /// The node that an object names.
-fn node_of(entry: &Entry) -> Option<&str> {
+fn node_of(entry: &CachedObject) -> Option<&str> {
     entry.field(NODE_FIELD).filter(|node| !node.is_empty())
 }
 
@@ -142,7 +142,7 @@ fn by_node(entries: &Entries) -> BTreeMap<String, BTreeSet<Arc<str>>> {
 
 impl State {
     /// Keeps `by_node` in step with a change of one object.
-    fn follow_node(&mut self, previous: Option<&Entry>, current: Option<&Entry>) {
+    fn follow_node(&mut self, previous: Option<&CachedObject>, current: Option<&CachedObject>) {
         let (before, after) = (previous.and_then(node_of), current.and_then(node_of));
         if before == after {
             return;
@@ -211,7 +211,7 @@ impl ResourceCache {
         }
     }
 
-    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+    pub fn get(&self, key: &str) -> Option<Arc<CachedObject>> {
         work::visit(1);
         self.state.lock().entries.get(key).cloned()
     }
@@ -241,7 +241,7 @@ impl ResourceCache {
     }
 
     /// The objects whose `spec.nodeName` is this, in the order of their keys.
-    pub fn on_node(&self, node: &str) -> Vec<Arc<Entry>> {
+    pub fn on_node(&self, node: &str) -> Vec<Arc<CachedObject>> {
         let state = self.state.lock();
         let keys = state.by_node.get(node).into_iter().flatten();
         let found: Vec<_> = keys
@@ -340,7 +340,7 @@ impl ResourceCache {
                 state.unreadable.remove(&key);
             }
             let (entry, previous) = match put {
-                Put::Entry(entry) => {
+                Put::Object(entry) => {
                     let previous = state.entries.insert(key, entry.clone());
                     (Some(entry), previous)
                 }

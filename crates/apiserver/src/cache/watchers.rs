@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::cached_object::CachedObject;
 use super::change::Change;
-use super::entry::Entry;
 
 /// Events a watcher may lag behind before it is cut off (and watches again from where it was).
 pub(crate) const QUEUE: usize = 1024;
@@ -115,7 +115,7 @@ impl Watchers {
         self.others.clear();
     }
 
-    fn find(&self, entry: &Entry, found: &mut BTreeSet<u64>) {
+    fn find(&self, entry: &CachedObject, found: &mut BTreeSet<u64>) {
         for (field, values) in &self.indexed {
             if let Some(value) = entry.field(field)
                 && let Some(ids) = values.get(value)

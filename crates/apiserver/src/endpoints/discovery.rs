@@ -8,16 +8,16 @@ use http::Response;
 use super::openapi::answer;
 use super::{is_group, not_found};
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::Encoding;
 use crate::response;
-use crate::server::Context;
 use crate::subresources::not_served;
 use crate::usage;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
-    let kinds = &*context.server.catalogue.snapshot();
+    let kinds = &*context.server.kinds.snapshot();
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
             let mut document = discovery::aggregated_v2(kinds, *root == "api");

@@ -10,8 +10,8 @@ use http::Response;
 
 use super::not_found;
 use crate::body::Body;
+use crate::context::Context;
 use crate::response;
-use crate::server::Context;
 use crate::startup::Stage;
 
 /// How long the store may take to answer.
@@ -150,7 +150,7 @@ async fn passes(context: &Context, check: Check) -> Result<(), String> {
             .flush()
             .map_err(|problem| problem.to_string()),
         Check::Store => {
-            let revision = tokio::time::timeout(STORE_LIMIT, server.store.revision());
+            let revision = tokio::time::timeout(STORE_LIMIT, server.objects.store().revision());
             match revision.await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(problem)) => Err(problem.to_string()),

@@ -7,9 +7,9 @@ use http::Response;
 
 use super::process::Process;
 use crate::body::Body;
+use crate::context::Context;
 use crate::metrics::{BUCKETS, Served};
 use crate::response;
-use crate::server::Context;
 
 pub(super) async fn render(context: &Context) -> Response<Body> {
     let mut text = String::new();

@@ -13,8 +13,9 @@ use api::catalogue::Snapshot;
 use http::Response;
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::response;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::usage;
 
 pub(crate) use trace::attributes;
@@ -58,7 +59,7 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         ["api" | "apis", ..] => discovery::handle(context, &segments),
         [""] | [] => Ok(response::json(
             200,
-            &paths(&context.server.catalogue.snapshot()),
+            &paths(&context.server.kinds.snapshot()),
         )),
         _ => Ok(not_found()),
     }
@@ -78,7 +79,7 @@ pub(crate) fn answers_head(context: &Context) -> bool {
         ["version", ..] | [".well-known", ..] | ["openid", ..] => false,
         ["api"] | ["api", "v1"] => false,
         ["apis", group, version] => {
-            let kinds = context.server.catalogue.snapshot();
+            let kinds = context.server.kinds.snapshot();
             let known = api::discovery::versions(&kinds, group).contains(version);
             !known && (*group, *version) != (usage::GROUP, usage::VERSION)
         }
@@ -92,7 +93,7 @@ pub(crate) fn not_found() -> Response<Body> {
 
 /// Whether anything is served in the group.
 pub(crate) fn is_group(server: &Server, group: &str) -> bool {
-    let kinds = server.catalogue.snapshot();
+    let kinds = server.kinds.snapshot();
     group.is_empty()
         || group == usage::GROUP
         || kinds.resources().iter().any(|known| known.group == group)

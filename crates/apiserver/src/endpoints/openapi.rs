@@ -1,21 +1,19 @@
 //! `/openapi/v2` and `/openapi/v3`, with entity tags so that clients keep what they have.
 
-use std::sync::Arc;
-
 use api::Status;
-use api::openapi::{self, Document, Documents};
+use api::openapi::{self, Document};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
 use super::not_found;
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::JSON;
 use crate::response;
-use crate::server::{Context, Server};
 
 pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
     let headers = &context.headers;
-    let documents = documents(&context.server);
+    let documents = context.server.kinds.documents();
     match rest {
         ["v2"] => {
             let accepts = |name: &str| {
@@ -55,16 +53,6 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
         }),
         _ => Ok(not_found()),
     }
-}
-
-/// The documents about the kinds that are served now.
-fn documents(server: &Server) -> Arc<Documents> {
-    let kinds = server.catalogue.snapshot();
-    let mut documents = server.openapi.lock();
-    if !documents.are_of(&kinds) {
-        *documents = Arc::new(Documents::new(kinds));
-    }
-    documents.clone()
 }
 
 pub(super) fn answer(

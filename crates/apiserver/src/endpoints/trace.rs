@@ -7,9 +7,9 @@ use trace::{Sink, Span};
 
 use crate::authorization::Attributes;
 use crate::body::Body;
+use crate::context::Context;
 use crate::request::RequestInfo;
 use crate::response;
-use crate::server::Context;
 
 /// Spans accepted in one request.
 const MOST_SPANS: usize = 1000;

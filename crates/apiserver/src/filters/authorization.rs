@@ -4,9 +4,9 @@ use api::Status;
 use api::selector::FieldSelector;
 
 use crate::authorization::Attributes;
+use crate::context::Context;
 use crate::endpoints;
 use crate::request::RequestInfo;
-use crate::server::Context;
 
 pub(super) fn authorize(context: &Context) -> Result<(), Status> {
     let attributes = endpoints::attributes(&context.info)

@@ -24,7 +24,7 @@ mod authentication;
 mod authorization;
 mod body_limit;
 mod deadline;
-pub(crate) mod heavy_work;
+mod heavy_work;
 mod impersonation;
 mod in_flight;
 
@@ -37,12 +37,13 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 
 use crate::body::{Body, RequestBody};
-use crate::dispatch;
+use crate::context::Context;
+use crate::dispatch::{self, Routed};
 use crate::metrics::Served;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
-use crate::server::{Context, Server};
+use crate::server::Server;
 use crate::subresources::connect;
 use in_flight::InFlight;
 
@@ -65,7 +66,7 @@ async fn answer(
 ) -> Response<Body> {
     let in_flight = InFlight::begin(&server, request.method());
     let query = Query::parse(request.uri().query());
-    let (kinds, path) = (server.catalogue.snapshot(), request.uri().path());
+    let (kinds, path) = (server.kinds.snapshot(), request.uri().path());
     let Some(info) = RequestInfo::parse(&kinds, request.method(), path, &query) else {
         return response::text(400, "400 Bad Request: the path is not properly encoded\n");
     };
@@ -75,7 +76,7 @@ async fn answer(
         Ok(response) => response,
         Err(status) => {
             let accept = accept.into_iter().map(|value| (ACCEPT, value));
-            server.fail(&status, &HeaderMap::from_iter(accept))
+            response::refused(&server, &status, &HeaderMap::from_iter(accept))
         }
     };
     in_flight.answered(served, response)
@@ -98,7 +99,8 @@ async fn chain(
     let in_process = caller.is_in_process();
     let context = match admit_caller(server, parts, about, caller) {
         Ok(context) => context,
-        Err((status, headers)) => {
+        Err(refused) => {
+            let (status, headers) = *refused;
             Box::pin(body_limit::discard(body, &headers)).await;
             return Err(status);
         }
@@ -108,7 +110,24 @@ async fn chain(
     }
     deadline::within(limit, async move {
         let body = body_limit::read(&method, body, &context.headers).await?;
-        dispatch::dispatch(context, method, body, in_process).await
+        let (context, resource) = match dispatch::route(context, &method, &body).await? {
+            Routed::Answered(response) => return Ok(response),
+            Routed::Verb(context, _, Err(status)) => {
+                return Ok(dispatch::answer(&context, Err(status)));
+            }
+            Routed::Verb(context, resource, Ok(())) => (context, resource),
+        };
+        let result = match heavy_work::is_heavy(&context, &resource, &body) {
+            true => {
+                let work = {
+                    let context = context.clone();
+                    async move { dispatch::verb(&context, &resource, &body).await }
+                };
+                Box::pin(heavy_work::run(&context, in_process, work)).await
+            }
+            false => dispatch::verb(&context, &resource, &body).await,
+        };
+        Ok(dispatch::answer(&context, result))
     })
     .await
 }
@@ -119,19 +138,19 @@ fn admit_caller(
     mut parts: Parts,
     (info, query): (RequestInfo, Query),
     caller: Caller,
-) -> Result<Context, (Status, HeaderMap)> {
+) -> Result<Context, Box<(Status, HeaderMap)>> {
     let (authenticated, closing) = authentication::authenticate(server, caller, &parts.headers);
     let identity = authenticated
         .and_then(|identity| impersonation::assume(&server.authorizer, identity, &parts.headers));
     let identity = match identity {
         Ok(identity) => identity,
-        Err(status) => return Err((status, parts.headers)),
+        Err(status) => return Err(Box::new((status, parts.headers))),
     };
     impersonation::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorization::authorize(&context) {
         Ok(()) => Ok(context),
-        Err(status) => Err((status, context.headers)),
+        Err(status) => Err(Box::new((status, context.headers))),
     }
 }

@@ -12,11 +12,11 @@ use super::create::{New, create, settle_namespace};
 use super::preconditions::check_name;
 use super::{Target, update};
 use crate::authorization::Attributes;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
+use crate::context::Context;
 use crate::decode::FieldValidation;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::Context;
 
 /// Attempts to create what others create and delete at the same time.
 const ATTEMPTS: usize = 5;
@@ -30,8 +30,8 @@ pub(crate) struct Configuration {
 
 /// What became of the object.
 pub(crate) enum Applied {
-    Created(Arc<Entry>, Hops),
-    Updated(Arc<Entry>),
+    Created(Arc<CachedObject>, Hops),
+    Updated(Arc<CachedObject>),
 }
 
 pub(crate) async fn apply(

@@ -8,12 +8,14 @@ use api::{Reason, Resource, Status, Value};
 use super::Target;
 use super::guarded_write::{self, is_too_large};
 use super::owners::{MANAGED_FIELDS, owners_after};
+use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
 use crate::allocation;
 use crate::authorization::Granting;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
+use crate::context::Context;
 use crate::hops::Hops;
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 /// Fresh names tried for `generateName` before giving up.
 const NAME_ATTEMPTS: usize = 8;
@@ -52,7 +54,7 @@ pub(crate) async fn create(
     requested: &Arc<Resource>,
     new: New,
     hops: &mut Hops,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let resource = api::conversion::storage_of(requested);
     let creation = Creation {
         context,
@@ -126,6 +128,13 @@ impl Creation<'_> {
         admission::mutate(&mut self.admitted(object)).await
     }
 
+    /// Validating admission.
+    async fn admit_result(&self, object: &mut Value) -> Result<Charge, Status> {
+        let admitted = self.admitted(object);
+        admission::validate(&admitted).await?;
+        quota::charge(&admitted).await
+    }
+
     /// Everything after mutating admission, of an object that has its name.
     async fn finish(
         &self,
@@ -133,16 +142,17 @@ impl Creation<'_> {
         sent_empty: &Empties,
         names_version: bool,
         hops: &mut Hops,
-    ) -> Result<Arc<Entry>, Status> {
+    ) -> Result<Arc<CachedObject>, Status> {
         let server = &self.context.server;
         self.prepare(object);
         self.stamp(object);
-        let reservation = allocation::reserve(server, self.resource, object, None)?;
+        let services = &self.context.server.services;
+        let reservation = allocation::reserve(services, self.resource, object, None)?;
         self.validate(object, sent_empty)?;
         self.warn(object);
         self.canonicalize(object);
         self.check_escalation(object)?;
-        let charge = admission::validate(&self.admitted(object)).await?;
+        let charge = self.admit_result(object).await?;
         if names_version {
             charge.give_back(self.context).await;
             // Found out late by upstream's storage, which has no reason to give.
@@ -158,7 +168,7 @@ impl Creation<'_> {
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself. The service is
             // written, also if the cache does not get there in time.
-            let _ = server.reach(entry.revision).await;
+            let _ = server.objects.reach(entry.revision).await;
         }
         result
     }
@@ -208,7 +218,11 @@ impl Creation<'_> {
         })
     }
 
-    async fn insert(&self, object: &mut Value, hops: &mut Hops) -> Result<Arc<Entry>, Status> {
+    async fn insert(
+        &self,
+        object: &mut Value,
+        hops: &mut Hops,
+    ) -> Result<Arc<CachedObject>, Status> {
         let result = self.try_insert(object, hops).await;
         if !self.is_owned && is_too_large(&result) && object.has(&MANAGED_FIELDS) {
             // As upstream: the object matters more than who owns its fields.
@@ -218,7 +232,11 @@ impl Creation<'_> {
         result
     }
 
-    async fn try_insert(&self, object: &Value, hops: &mut Hops) -> Result<Arc<Entry>, Status> {
+    async fn try_insert(
+        &self,
+        object: &Value,
+        hops: &mut Hops,
+    ) -> Result<Arc<CachedObject>, Status> {
         let target = Target {
             resource: self.resource,
             requested: self.requested,

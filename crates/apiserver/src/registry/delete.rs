@@ -11,10 +11,10 @@ use api::{Resource, Status, Value};
 use super::finalizers::{has_finalizers, is_deleting};
 use super::guarded_write::{self, Change, Planned};
 use super::{DeleteOptions, Target};
-use crate::admission::{self, Admitted, Charge, Operation};
-use crate::allocation::Reservation;
-use crate::cache::Entry;
-use crate::server::{Context, seconds_text};
+use crate::admission::{self, Admitted, Operation};
+use crate::cache::CachedObject;
+use crate::context::Context;
+use crate::storage::seconds_text;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -22,9 +22,9 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// What became of the object.
 pub(crate) enum Deleted {
     /// It is gone; this was its last state.
-    Removed(Arc<Entry>),
+    Removed(Arc<CachedObject>),
     /// It stays for now, marked.
-    Pending(Arc<Entry>),
+    Pending(Arc<CachedObject>),
 }
 
 pub(crate) async fn delete(
@@ -78,8 +78,6 @@ impl Change for Deletion<'_> {
         Ok(Planned {
             new: object,
             removes,
-            charge: Charge::default(),
-            reservation: Reservation::none(),
         })
     }
 }

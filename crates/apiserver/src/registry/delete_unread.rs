@@ -8,13 +8,14 @@ use store::{Compare, Operation, Transaction, TransactionResult};
 use super::guarded_write::MODIFIED;
 use super::{DeleteOptions, Target};
 use crate::cache::key_of;
-use crate::server::{Context, Server, store_failure};
+use crate::context::Context;
+use crate::storage::{store_failure, store_key};
 
 pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Result<(), Status> {
     let server = &context.server;
     let (resource, namespace, name) = (target.requested, target.namespace, target.name);
-    let kind = server.kind(resource)?;
-    server.catch_up().await?;
+    let kind = server.objects.kind(resource)?;
+    server.objects.catch_up().await?;
     let key = key_of(namespace, name);
     let revision = match (kind.unreadable(&key), kind.get(&key)) {
         (Some(unreadable), _) => unreadable.revision,
@@ -32,7 +33,7 @@ pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Res
             ));
         }
     };
-    let store_key = Server::store_key(&kind.resource, namespace, name);
+    let store_key = store_key(&kind.resource, namespace, name);
     let transaction = Transaction {
         compare: vec![Compare::ModRevision {
             key: store_key.clone(),
@@ -40,7 +41,7 @@ pub(crate) async fn delete_unread(context: &Context, target: &Target<'_>) -> Res
         }],
         then: vec![Operation::Delete { key: store_key }],
     };
-    let result = server.store.transact(transaction).await;
+    let result = server.objects.store().transact(transaction).await;
     match result.map_err(store_failure)? {
         TransactionResult::Committed { .. } => {
             tracing::warn!(

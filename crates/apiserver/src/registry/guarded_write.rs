@@ -11,12 +11,12 @@ use store::{Compare, Operation, Transaction, TransactionResult};
 use super::Target;
 use super::finalizers::{awaits_deletion, is_deleting};
 use super::owners::{MANAGED_FIELDS, keep_times};
-use crate::admission::Charge;
 use crate::admission::namespace_lifecycle::unchanged;
-use crate::allocation::{self, Reservation};
-use crate::cache::{Entry, key_of};
+use crate::allocation;
+use crate::cache::{CachedObject, key_of};
+use crate::context::Context;
 use crate::hops::Hops;
-use crate::server::{Context, Server, checked_bytes, store_failure};
+use crate::storage::{checked_bytes, store_failure, store_key};
 
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -29,15 +29,22 @@ const NAMESPACE_ATTEMPTS: usize = 16;
 /// when somebody else wrote first.
 pub(super) trait Change {
     fn plan(&mut self, old: &Value) -> impl Future<Output = Result<Planned, Status>> + Send;
+
+    /// The write that was planned last did not happen: gives back what was taken for it.
+    fn abandon(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Whether the caller goes on only when the cache shows what was written.
+    fn must_show(&self) -> bool {
+        false
+    }
 }
 
-/// A new state, and what was taken for it in advance.
 pub(super) struct Planned {
     pub new: Value,
     /// Whether the object goes with this write; then `new` is its last state.
     pub removes: bool,
-    pub charge: Charge,
-    pub reservation: Reservation,
 }
 
 impl Planned {
@@ -46,15 +53,13 @@ impl Planned {
         Planned {
             removes: is_deleting(old) && !awaits_deletion(target.resource, &new),
             new,
-            charge: Charge::default(),
-            reservation: Reservation::none(),
         }
     }
 }
 
 /// What became of the object.
 pub(super) struct Written {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CachedObject>,
     pub is_removed: bool,
 }
 
@@ -69,27 +74,23 @@ pub(super) async fn write(
     let server = &context.server;
     // Errors name what was asked for.
     let (requested, name) = (target.requested, target.name);
-    let mut current = server.get(requested, target.namespace, name).await?;
+    let mut current = server
+        .objects
+        .get(requested, target.namespace, name)
+        .await?;
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
-        let planned = change.plan(&old).await?;
-        let Planned {
-            new,
-            removes,
-            charge,
-            reservation,
-        } = planned;
+        let Planned { new, removes } = change.plan(&old).await?;
         let outcome = replace(context, target, &current, &old, new, removes).await;
         if !matches!(outcome, Ok(Replaced::Done(_))) {
-            charge.give_back(context).await;
+            change.abandon().await;
         }
         let found = match outcome? {
             Replaced::Done(entry) => {
-                if reservation.holds() {
-                    // The reservation may go once the cache shows the object. It is written, also
-                    // if the cache does not get there in time.
-                    let _ = server.reach(entry.revision).await;
+                if change.must_show() {
+                    // It is written, also if the cache does not get there in time.
+                    let _ = server.objects.reach(entry.revision).await;
                 }
                 return Ok(Written {
                     entry,
@@ -110,16 +111,16 @@ pub(super) async fn write(
 }
 
 enum Replaced {
-    Done(Arc<Entry>),
+    Done(Arc<CachedObject>),
     /// Somebody else wrote first; this is what is there now.
-    Lost(Option<Arc<Entry>>),
+    Lost(Option<Arc<CachedObject>>),
 }
 
 /// Puts `new` in the place of `current`, or removes the object. Writes nothing when nothing changed.
 async fn replace(
     context: &Context,
     target: &Target<'_>,
-    current: &Arc<Entry>,
+    current: &Arc<CachedObject>,
     old: &Value,
     mut new: Value,
     removes: bool,
@@ -135,15 +136,20 @@ async fn replace(
         return Ok(Replaced::Done(current.clone()));
     }
     if target.dry_run {
-        let entry = server.entry(resource, namespace, name, bytes, current.revision, &new)?;
+        let entry =
+            server
+                .objects
+                .entry(resource, namespace, name, bytes, current.revision, &new)?;
         return Ok(Replaced::Done(entry));
     }
-    let key = Server::store_key(resource, namespace, name);
+    let key = store_key(resource, namespace, name);
     let (operation, draft) = match removes {
         true => (Operation::Delete { key: key.clone() }, None),
         false => {
-            let lease = server.lease_of(resource).await?;
-            let draft = server.draft(resource, namespace, name, bytes.clone(), &new)?;
+            let lease = server.objects.lease_of(resource).await?;
+            let draft = server
+                .objects
+                .draft(resource, namespace, name, bytes.clone(), &new)?;
             let put = Operation::Put {
                 key: key.clone(),
                 value: bytes.clone(),
@@ -153,7 +159,7 @@ async fn replace(
         }
     };
     let left = (!removes).then_some(&new);
-    let companions = allocation::companions(server, resource, Some(old), left);
+    let companions = allocation::companions(&server.services, resource, Some(old), left);
     let mut compare = vec![Compare::ModRevision {
         key,
         revision: current.revision,
@@ -161,7 +167,11 @@ async fn replace(
     compare.extend(companions.compare);
     let mut then = vec![operation];
     then.extend(companions.then);
-    let result = server.store.transact(Transaction { compare, then }).await;
+    let result = server
+        .objects
+        .store()
+        .transact(Transaction { compare, then })
+        .await;
     let result = result.map_err(store_failure);
     if !target.is_owned && is_too_large(&result) && new.has(&MANAGED_FIELDS) {
         // As upstream: the object matters more than who owns its fields.
@@ -172,7 +182,9 @@ async fn replace(
     match result? {
         TransactionResult::Committed { revision, .. } => Ok(Replaced::Done(match draft {
             Some(draft) => draft.committed(revision),
-            None => server.entry(resource, namespace, name, bytes, revision, &new)?,
+            None => server
+                .objects
+                .entry(resource, namespace, name, bytes, revision, &new)?,
         })),
         TransactionResult::Failed { current: found, .. } => {
             let found = found.into_iter().next().flatten();
@@ -185,7 +197,7 @@ async fn replace(
             }
             let key = key_of(namespace, name);
             let found = found
-                .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
+                .map(|item| CachedObject::decode(resource, &key, item.value, item.mod_revision))
                 .transpose()?;
             Ok(Replaced::Lost(found.map(Arc::new)))
         }
@@ -199,24 +211,28 @@ pub(super) async fn insert(
     target: &Target<'_>,
     object: &Value,
     hops: &mut Hops,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let server = &context.server;
     let (resource, requested) = (target.resource, target.requested);
     let (namespace, name) = (target.namespace, target.name);
     let bytes = checked_bytes(object, None)?;
-    let key = Server::store_key(resource, namespace, name);
+    let key = store_key(resource, namespace, name);
     if target.dry_run {
-        match server.get(requested, namespace, name).await {
+        match server.objects.get(requested, namespace, name).await {
             Err(status) if status.reason == Reason::NotFound => {}
             Err(status) if status.reason != Reason::StoreReadError => return Err(status),
             _ => return Err(requested.already_exists(name)),
         }
-        return server.entry(resource, namespace, name, bytes, 0, object);
+        return server
+            .objects
+            .entry(resource, namespace, name, bytes, 0, object);
     }
-    let lease = server.lease_of(resource).await?;
+    let lease = server.objects.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
-    let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
-    let companions = allocation::companions(server, resource, None, Some(object));
+    let draft = server
+        .objects
+        .draft(resource, namespace, name, bytes.clone(), object)?;
+    let companions = allocation::companions(&server.services, resource, None, Some(object));
     for _ in 0..NAMESPACE_ATTEMPTS {
         let mut compare = vec![Compare::ModRevision {
             key: key.clone(),
@@ -236,7 +252,11 @@ pub(super) async fn insert(
             lease,
         }];
         then.extend(companions.then.iter().cloned());
-        let result = server.store.transact(Transaction { compare, then }).await;
+        let result = server
+            .objects
+            .store()
+            .transact(Transaction { compare, then })
+            .await;
         let (revision, current) = match result.map_err(store_failure)? {
             TransactionResult::Committed { revision, .. } => {
                 hops.revision(context);
@@ -255,7 +275,7 @@ pub(super) async fn insert(
             return Err(allocation::taken_meanwhile(requested, name));
         }
         // Somebody changed the namespace, or deleted it: what it is now decides.
-        server.reach(revision).await?;
+        server.objects.reach(revision).await?;
     }
     Err(requested.conflict(
         name,

@@ -4,8 +4,8 @@ use api::apply::{Write, same_but_times};
 use api::{Resource, Value};
 
 use super::Target;
+use crate::context::Context;
 use crate::options;
-use crate::server::Context;
 
 pub(super) const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 

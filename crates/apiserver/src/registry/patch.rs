@@ -5,29 +5,9 @@ use api::{Resource, Status, Value, conversion, schema};
 
 use super::create::settle_namespace;
 use super::preconditions::check_name;
+use crate::context::Context;
 use crate::decode::{self, FieldValidation};
-use crate::server::Context;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchType {
-    Json,
-    Merge,
-    Strategic,
-    /// Not a patch but a configuration: `apply` has it.
-    Apply,
-}
-
-impl PatchType {
-    pub fn of(media_type: &str) -> Option<PatchType> {
-        match media_type {
-            "application/json-patch+json" => Some(PatchType::Json),
-            "application/merge-patch+json" => Some(PatchType::Merge),
-            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
-            "application/apply-patch+yaml" => Some(PatchType::Apply),
-            _ => None,
-        }
-    }
-}
+use crate::options::PatchType;
 
 /// A patch, read.
 pub(crate) struct Patch {

@@ -4,7 +4,7 @@ use api::{Cause, Reason, Resource, Status, Value};
 
 use super::Target;
 use super::guarded_write::MODIFIED;
-use crate::server::Server;
+use crate::storage::store_key;
 
 /// Compares the resourceVersion and UID that the client named with those of the stored object. A UID
 /// in a patch is no condition but a change, which validation refuses.
@@ -21,7 +21,7 @@ pub(super) fn check(
     );
     if !is_patch && !given.is_empty() && given != uid {
         let namespace = old.str_at(&["metadata", "namespace"]);
-        let key = Server::store_key(target.resource, namespace, name);
+        let key = store_key(target.resource, namespace, name);
         return Err(resource.conflict(
             name,
             format_args!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Resource;
 
-use crate::server::Context;
+use crate::context::Context;
 
 pub(crate) struct Target<'a> {
     /// The version that the object is stored in.

@@ -10,11 +10,12 @@ use super::Target;
 use super::guarded_write::{self, Change, Planned};
 use super::owners::{set_owners, take_owners};
 use super::preconditions;
-use crate::admission::{self, Admitted, Charge, Operation};
+use super::quota::{self, Charge};
+use crate::admission::{self, Admitted, Operation};
 use crate::allocation::{self, Reservation};
 use crate::authorization::Granting;
-use crate::cache::Entry;
-use crate::server::Context;
+use crate::cache::CachedObject;
+use crate::context::Context;
 
 /// Writes what `make` says the object should be. Tries again when somebody else wrote in between,
 /// unless the caller named a resourceVersion (`conditional`).
@@ -23,23 +24,14 @@ pub(crate) async fn update(
     target: &Target<'_>,
     conditional: bool,
     make: impl FnMut(&Value) -> Result<Value, Status> + Send,
-) -> Result<Arc<Entry>, Status> {
+) -> Result<Arc<CachedObject>, Status> {
     let steps = Steps { context, target };
-    let change = Update { steps, make };
-    let written = guarded_write::write(context, target, conditional, change).await?;
-    Ok(written.entry)
-}
-
-/// As [`update`], past admission and the rules of the kind: for subresources that are rules of their
-/// own, such as `binding`, and for what the server counts in an object's status.
-pub(crate) async fn update_past_rules(
-    context: &Context,
-    target: &Target<'_>,
-    conditional: bool,
-    make: impl FnMut(&Value) -> Result<Value, Status> + Send,
-) -> Result<Arc<Entry>, Status> {
-    let steps = Steps { context, target };
-    let change = UpdatePastRules { steps, make };
+    let change = Update {
+        steps,
+        make,
+        charge: Charge::default(),
+        reservation: Reservation::none(),
+    };
     let written = guarded_write::write(context, target, conditional, change).await?;
     Ok(written.entry)
 }
@@ -47,6 +39,9 @@ pub(crate) async fn update_past_rules(
 struct Update<'a, M> {
     steps: Steps<'a>,
     make: M,
+    /// What the planned write took in advance.
+    charge: Charge,
+    reservation: Reservation,
 }
 
 impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for Update<'_, M> {
@@ -60,33 +55,23 @@ impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for Update<'_, M> 
         let sent_empty = steps.prepare(&mut new, old);
         steps.stamp(&mut new, old);
         set_owners(&mut new, owners);
-        let reservation = steps.allocate(&mut new, old)?;
+        self.reservation = steps.allocate(&mut new, old)?;
         steps.validate(&new, old, &sent_empty)?;
         steps.warn(&new, old);
         steps.canonicalize(&mut new);
         steps.check_escalation(&new, old)?;
-        let charge = steps.admit_result(&mut new, old).await?;
-        Ok(Planned {
-            charge,
-            reservation,
-            ..Planned::update(steps.target, new, old)
-        })
+        self.charge = steps.admit_result(&mut new, old).await?;
+        Ok(Planned::update(steps.target, new, old))
     }
-}
 
-struct UpdatePastRules<'a, M> {
-    steps: Steps<'a>,
-    make: M,
-}
+    async fn abandon(&mut self) {
+        self.reservation = Reservation::none();
+        let charge = std::mem::take(&mut self.charge);
+        charge.give_back(self.steps.context).await;
+    }
 
-impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for UpdatePastRules<'_, M> {
-    async fn plan(&mut self, old: &Value) -> Result<Planned, Status> {
-        let mut new = (self.make)(old)?;
-        let Steps { context, target } = self.steps;
-        self.steps.check_preconditions(&mut new, old)?;
-        let owners = take_owners(context, target, old, &mut new);
-        set_owners(&mut new, owners);
-        Ok(Planned::update(target, new, old))
+    fn must_show(&self) -> bool {
+        self.reservation.holds()
     }
 }
 
@@ -143,8 +128,8 @@ impl Steps<'_> {
     fn allocate(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
         match self.target.subresource {
             "" => {
-                let server = &self.context.server;
-                allocation::reserve(server, self.target.resource, new, Some(old))
+                let services = &self.context.server.services;
+                allocation::reserve(services, self.target.resource, new, Some(old))
             }
             _ => Ok(Reservation::none()),
         }
@@ -186,7 +171,9 @@ impl Steps<'_> {
 
     /// Validating admission.
     async fn admit_result(&self, new: &mut Value, old: &Value) -> Result<Charge, Status> {
-        admission::validate(&self.admitted(new, old)).await
+        let admitted = self.admitted(new, old);
+        admission::validate(&admitted).await?;
+        quota::charge(&admitted).await
     }
 
     fn admitted<'b>(&'b self, new: &'b mut Value, old: &'b Value) -> Admitted<'b> {

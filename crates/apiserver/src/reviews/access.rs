@@ -9,8 +9,8 @@ use api::{Cause, Status, Value};
 
 use super::strings;
 use crate::authorization::{Attributes, Decision};
+use crate::context::Context;
 use crate::identity::Identity;
-use crate::server::Context;
 
 const GROUP: &str = "authorization.k8s.io";
 const ON_RESOURCE: [&str; 2] = ["spec", "resourceAttributes"];

@@ -11,13 +11,13 @@ use http::Response;
 
 use crate::authorization::{Rule, node_name};
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::identity::Identity;
 use crate::negotiate::Form;
 use crate::options;
 use crate::registry::set_owners;
 use crate::response;
-use crate::server::Context;
 use crate::verbs::{go_type, respond_not_listed};
 
 pub(crate) async fn create(

@@ -9,10 +9,10 @@ use trace::{Hop, Sink, Span};
 
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::registry::{Target, settle_namespace, update_past_rules};
 use crate::response;
-use crate::server::Context;
 
 /// POST to `bindings`, where the binding itself names the pod.
 pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {

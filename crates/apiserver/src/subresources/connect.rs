@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, BodyStream, Empty, Limited};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyStream, Empty};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -19,24 +19,16 @@ use streaming::{
 };
 
 use super::kubelet::locate;
+pub(crate) use super::upgraded::Line;
+use super::upgraded::{join, refusal};
 use super::{log, not_allowed, not_served, proxy};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
+use crate::context::Context;
 use crate::negotiate::Output;
 use crate::query::encode;
-use crate::server::Context;
 
-/// A kubelet's refusal is never longer.
-const LARGEST_REFUSAL: usize = 64 * 1024;
 const LOG_PROTOCOLS: [&str; 3] = ["", "binary.k8s.io", "base64.binary.k8s.io"];
-
-/// What of a request is not in its context.
-pub(crate) struct Line {
-    pub method: Method,
-    pub uri: Uri,
-    /// The connection itself, once it has been upgraded.
-    pub upgrade: Option<OnUpgrade>,
-}
 
 pub(crate) fn is_wanted(context: &Context) -> bool {
     match context.info.subresource.as_str() {
@@ -81,7 +73,10 @@ async fn session(
         ..Attributes::of(info)
     };
     server.authorizer.check(&context.identity, &attributes)?;
-    let pod = server.get(resource, &info.namespace, &info.name).await?;
+    let pod = server
+        .objects
+        .get(resource, &info.namespace, &info.name)
+        .await?;
     let pod = pod.object()?;
     let path = kubelet_path(context, &pod)?;
     let node = pod.str_at(&["spec", "nodeName"]);
@@ -193,39 +188,6 @@ impl Kubelet {
         let answer = streaming::proxy::ask(stream, request).await;
         answer.map_err(|problem| failed(&problem))
     }
-}
-
-/// Gives the next server's answer back; if it agreed, bytes flow from then on.
-pub(super) async fn join(
-    near: OnUpgrade,
-    mut answer: Response<Incoming>,
-) -> Result<Response<Body>, Status> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = answer.status();
-    *response.headers_mut() = answer.headers().clone();
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        if answer.status().as_u16() < 400 {
-            return Err(Status::internal(format_args!(
-                "invalid upgrade response: status code {}",
-                answer.status().as_u16()
-            )));
-        }
-        response.headers_mut().remove(http::header::CONNECTION);
-        *response.body_mut() = refusal(answer).await.into();
-        return Ok(response);
-    }
-    let far = hyper::upgrade::on(&mut answer);
-    tokio::spawn(async move {
-        if let (Ok(near), Ok(far)) = tokio::join!(near, far) {
-            streaming::proxy::join(TokioIo::new(near), TokioIo::new(far)).await;
-        }
-    });
-    Ok(response)
-}
-
-async fn refusal(answer: Response<Incoming>) -> Bytes {
-    let body = Limited::new(answer.into_body(), LARGEST_REFUSAL).collect();
-    body.await.map(|body| body.to_bytes()).unwrap_or_default()
 }
 
 /// A client that speaks WebSocket v5 and a kubelet that is spoken to in SPDY.

@@ -9,10 +9,11 @@ use http::Response;
 
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::registry::{self, DeleteOptions, Target, settle_namespace, update_past_rules};
 use crate::response;
-use crate::server::{Context, seconds_text};
+use crate::storage::seconds_text;
 
 /// Evictions that a budget's controller has not yet seen.
 const MOST_UNSEEN: usize = 2000;
@@ -74,6 +75,7 @@ async fn evict(
     loop {
         let entry = context
             .server
+            .objects
             .get(resource, &info.namespace, &info.name)
             .await?;
         let pod = entry.object_with_version()?;

@@ -10,9 +10,9 @@ use http_body_util::{BodyExt, BodyStream, Limited};
 
 use super::kubelet::locate;
 use crate::body::Body;
+use crate::context::Context;
 use crate::query::encode;
 use crate::response;
-use crate::server::Context;
 
 const PARAMETERS: [&str; 8] = [
     "follow",
@@ -32,6 +32,7 @@ pub(super) async fn get(
     let server = &context.server;
     let info = &context.info;
     let pod = server
+        .objects
         .get(resource, &info.namespace, &info.name)
         .await?
         .object()?;

@@ -11,6 +11,7 @@ mod rewrite;
 mod scale;
 mod token;
 mod unverified;
+mod upgraded;
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use api::{Reason, Resource, Status};
 use http::Response;
 
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::registry::{Target, check_name, update_past_rules};
-use crate::server::Context;
 use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
-pub(crate) use kubelet::{KubeletDialer, locate as locate_kubelet};
+pub(crate) use kubelet::locate as locate_kubelet;
 
 pub(crate) async fn handle(
     context: &Arc<Context>,

@@ -18,13 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::addresses;
-use super::connect::{self, Line};
 use super::kubelet::locate;
 use super::rewrite::View;
+use super::upgraded::{Line, join};
 use super::{not_served, unverified};
 use crate::body::{Body, RequestBody};
+use crate::context::Context;
 use crate::query::decode_path;
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A larger page is passed on with its links as they are.
@@ -98,7 +99,7 @@ pub(super) async fn handle(
     tokio::spawn(connection.with_upgrades());
     let answer = sender.send_request(request).await.map_err(unreachable)?;
     if let (true, Some(near)) = (is_upgrade, line.upgrade.take()) {
-        return connect::join(near, answer).await;
+        return join(near, answer).await;
     }
     let backend = place.address.to_string();
     let view = View {
@@ -277,7 +278,10 @@ fn number(port: &str, secure: bool) -> Result<u16, Status> {
 async fn pod(context: &Context, resource: &Arc<Resource>) -> Result<Place, Status> {
     let (secure, name, port) = parse_name(&context.info.name, "pod")?;
     let server = &context.server;
-    let pod = server.get(resource, &context.info.namespace, name).await?;
+    let pod = server
+        .objects
+        .get(resource, &context.info.namespace, name)
+        .await?;
     let pod = pod.object()?;
     let containers = pod.at(&["spec", "containers"]).and_then(Value::as_array);
     let declared = containers.into_iter().flatten().find_map(|container| {
@@ -310,7 +314,7 @@ async fn service(context: &Context, resource: &Arc<Resource>) -> Result<Place, S
     let (secure, name, port) = parse_name(&context.info.name, "service")?;
     let (server, namespace) = (&context.server, &context.info.namespace);
     let unavailable = |message: String| Status::new(Reason::ServiceUnavailable, message);
-    let service = server.get(resource, namespace, name).await;
+    let service = server.objects.get(resource, namespace, name).await;
     let service = service.map_err(|_| Status::not_found("", "endpoints", name))?;
     let service = service.object()?;
     let mut port = port.to_string();

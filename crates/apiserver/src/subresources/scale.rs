@@ -8,14 +8,14 @@ use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
+use crate::context::Context;
 use crate::decode;
-use crate::options;
+use crate::options::{self, PatchType};
 use crate::registry::{
-    Configuration, Patch, PatchType, Target, check_name, set_owners, settle_namespace, update,
+    Configuration, Patch, Target, check_name, set_owners, settle_namespace, update,
 };
 use crate::response;
-use crate::server::Context;
 use crate::verbs::patch::patch_type;
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
@@ -34,6 +34,7 @@ pub(super) async fn handle(
         "get" => {
             context
                 .server
+                .objects
                 .get(resource, target.namespace, target.name)
                 .await?
         }
@@ -63,7 +64,11 @@ pub(super) async fn handle(
     response::encoded(200, &scale, context.output.encoding)
 }
 
-async fn apply(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Arc<Entry>, Status> {
+async fn apply(
+    context: &Context,
+    target: &Target<'_>,
+    body: &[u8],
+) -> Result<Arc<CachedObject>, Status> {
     let configuration = Configuration::read(body)?;
     let manager = options::manager(context);
     let force = context.query.flag("force");

@@ -10,11 +10,12 @@ use http::Response;
 use crate::admission::{self, Admitted, Operation};
 use crate::authentication::Binding;
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::options;
 use crate::registry::set_owners;
 use crate::response;
-use crate::server::{Context, seconds_text};
+use crate::storage::seconds_text;
 
 const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
@@ -70,7 +71,10 @@ pub(super) async fn create(
         old: None,
     };
     admission::mutate(&mut admitted).await?;
-    let entry = server.get(resource, &info.namespace, &info.name).await?;
+    let entry = server
+        .objects
+        .get(resource, &info.namespace, &info.name)
+        .await?;
     let account = entry.object()?;
     let uid = account.str_at(&["metadata", "uid"]);
     let asked_uid = request.str_at(&["metadata", "uid"]);
@@ -177,7 +181,11 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
     } else {
         ""
     };
-    let object = server.get(resource, namespace, name).await?.object()?;
+    let object = server
+        .objects
+        .get(resource, namespace, name)
+        .await?
+        .object()?;
     let uid = object.str_at(&["metadata", "uid"]).to_string();
     let asked = reference.str_at(&["uid"]);
     if !asked.is_empty() && asked != uid {
@@ -201,7 +209,11 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
         let node_name = object.str_at(&["spec", "nodeName"]);
         let nodes = server.cache.named("", "nodes");
         if !node_name.is_empty() {
-            let found = server.find(&nodes.resource, "", node_name).await.ok();
+            let found = server
+                .objects
+                .find(&nodes.resource, "", node_name)
+                .await
+                .ok();
             let node_object = found
                 .and_then(|entry| entry.object().ok())
                 .unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Value;
 
-use super::samples::{NodeSample, Usage};
+use crate::node_samples::{NodeSample, Usage};
 
 pub(crate) const GROUP: &str = "metrics.k8s.io";
 pub(crate) const VERSION: &str = "v1beta1";

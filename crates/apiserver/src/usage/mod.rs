@@ -1,9 +1,8 @@
 //! `metrics.k8s.io`: what nodes and pods use, for `kubectl top` and the autoscaler. Nothing is
 //! gathered while nobody asks: a question asks the kubelets concerned, and what they said a moment
-//! ago is good enough. `samples` makes rates of counters, `documents` shows them.
+//! ago is good enough. [`crate::node_samples`] makes rates of counters, `documents` shows them.
 
 mod documents;
-mod samples;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +12,15 @@ use api::{Resource, Status, Value};
 use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, Limited};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::cache::Entry;
+use crate::cache::CachedObject;
+use crate::context::Context;
 use crate::negotiate::Encoding;
+use crate::node_samples::NodeSample;
 use crate::response;
-use crate::server::Context;
 use crate::subresources::{locate_kubelet, not_allowed, not_served};
 use crate::verbs::selection::Selection;
-use samples::NodeSample;
 
 pub(crate) use documents::{GROUP, VERSION, aggregated, group, resource_list};
 
@@ -32,15 +29,6 @@ const FRESH: Duration = Duration::from_secs(5);
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
 const KUBELETS_AT_ONCE: usize = 16;
 const LARGEST_SUMMARY: usize = 16 << 20;
-
-/// The newest samples by node. As many as there are nodes.
-#[derive(Default)]
-pub(crate) struct Samples(Mutex<BTreeMap<String, Taken>>);
-
-struct Taken {
-    at: Instant,
-    sample: Arc<NodeSample>,
-}
 
 pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> {
     let info = &context.info;
@@ -60,7 +48,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
     }
     let entries = wanted(context, &resource)?;
     let samples = sample(context, &resource, &entries).await?;
-    let document = |entry: &Entry| -> Option<Value> {
+    let document = |entry: &CachedObject| -> Option<Value> {
         let object = entry.object().ok()?;
         documents::of(&object, resource.namespaced, &samples)
     };
@@ -81,9 +69,9 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
 }
 
 /// The nodes or pods that are asked about; at least one for a `get`.
-fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<Entry>>, Status> {
+fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<CachedObject>>, Status> {
     let info = &context.info;
-    let kind = context.server.kind(resource)?;
+    let kind = context.server.objects.kind(resource)?;
     if info.verb == "get" {
         let namespace = if resource.namespaced {
             &info.namespace
@@ -108,7 +96,7 @@ fn wanted(context: &Context, resource: &Resource) -> Result<Vec<Arc<Entry>>, Sta
 async fn sample(
     context: &Context,
     resource: &Resource,
-    entries: &[Arc<Entry>],
+    entries: &[Arc<CachedObject>],
 ) -> Result<BTreeMap<String, Arc<NodeSample>>, Status> {
     let nodes: BTreeSet<String> = entries
         .iter()
@@ -141,11 +129,8 @@ async fn sample(
 }
 
 async fn sample_of(context: &Context, node: &str) -> Result<Arc<NodeSample>, Status> {
-    let known = &context.server.usage.0;
-    let before = known
-        .lock()
-        .get(node)
-        .map(|taken| (taken.at, taken.sample.clone()));
+    let known = &context.server.usage;
+    let before = known.newest(node);
     if let Some((at, sample)) = &before
         && at.elapsed() < FRESH
     {
@@ -158,15 +143,10 @@ async fn sample_of(context: &Context, node: &str) -> Result<Arc<NodeSample>, Sta
     let before = before.as_ref().map(|(_, sample)| &**sample);
     let now = context.server.environment.now_micros();
     let sample = Arc::new(NodeSample::of(&summary, before, now));
-    let taken = Taken {
-        at: Instant::now(),
-        sample: sample.clone(),
-    };
-    let mut known = known.lock();
-    known.insert(node.to_string(), taken);
     // Nodes that are no more are forgotten.
     let nodes = context.server.cache.named("", "nodes");
-    known.retain(|name, _| nodes.get(&crate::cache::key_of("", name)).is_some());
+    let exists = |name: &str| nodes.get(&crate::cache::key_of("", name)).is_some();
+    known.put(node, sample.clone(), exists);
     Ok(sample)
 }
 

@@ -7,10 +7,10 @@ use http::Response;
 
 use super::respond;
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::hops::Hops;
 use crate::registry;
-use crate::server::Context;
 
 pub(crate) async fn create(
     context: &Context,

@@ -10,10 +10,10 @@ use super::selection::Selection;
 use super::{respond, success};
 use crate::authorization::{Attributes, Decision};
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::registry::{self, DeleteOptions, Deleted, Target};
 use crate::response;
-use crate::server::Context;
 
 /// The verb that permits to delete an object that cannot be read, besides `delete`.
 const UNREAD_VERB: &str = "unsafe-delete-ignore-read-errors";

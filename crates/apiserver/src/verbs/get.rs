@@ -8,7 +8,7 @@ use http::Response;
 use super::list::{parse_revision, reach};
 use super::respond;
 use crate::body::Body;
-use crate::server::Context;
+use crate::context::Context;
 
 pub(crate) async fn get(
     context: &Context,
@@ -30,12 +30,22 @@ pub(crate) async fn get(
         })?;
     let entry = match asked {
         // Any cached state will do.
-        Some(0) => context.server.find(resource, namespace, &info.name).await?,
+        Some(0) => {
+            context
+                .server
+                .objects
+                .find(resource, namespace, &info.name)
+                .await?
+        }
         at_least => {
             if let Some(revision) = at_least {
                 reach(context, revision).await?;
             }
-            context.server.get(resource, namespace, &info.name).await?
+            context
+                .server
+                .objects
+                .get(resource, namespace, &info.name)
+                .await?
         }
     };
     respond(context, 200, resource, &entry)

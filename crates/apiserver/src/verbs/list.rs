@@ -13,9 +13,10 @@ use super::list_body::{self, Items, Page};
 use super::list_options::check_list;
 use super::selection::Selection;
 use crate::body::Body;
-use crate::cache::{Entry, ResourceCache, Unreadable, storage_prefix};
+use crate::cache::{CachedObject, ResourceCache, Unreadable, storage_prefix};
+use crate::context::Context;
 use crate::query::Query;
-use crate::server::{Context, store_failure, too_large};
+use crate::storage::{store_failure, too_large};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
@@ -37,13 +38,13 @@ pub(super) async fn page(
     resource: &Arc<Resource>,
     selection: &Selection,
 ) -> Result<Page, Status> {
-    let kind = context.server.kind(resource)?;
+    let kind = context.server.objects.kind(resource)?;
     let request = ListRequest::parse(context)?;
     Ok(match &request.position {
         Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
-                None => context.server.catch_up().await?,
+                None => context.server.objects.catch_up().await?,
             }
             check_start(selection, start)?;
             let page = from_cache(context, &kind, selection, start, request.limit);
@@ -162,11 +163,16 @@ pub(crate) fn parse_timeout(query: &Query) -> Result<Option<i64>, Status> {
 pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status> {
     let server = &context.server;
     if server.cache.applied() < revision {
-        let newest = server.store.revision().await.map_err(store_failure)?;
+        let newest = server
+            .objects
+            .store()
+            .revision()
+            .await
+            .map_err(store_failure)?;
         if newest < revision {
             return Err(too_large(revision, newest));
         }
-        server.reach(revision).await?;
+        server.objects.reach(revision).await?;
     }
     Ok(())
 }
@@ -244,8 +250,8 @@ async fn from_history(
     if !start.is_empty() {
         range.start = format!("{prefix}{start}").into();
     }
-    let kind = context.server.kind(resource)?;
-    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    let kind = context.server.objects.kind(resource)?;
+    let mut entries: Vec<Arc<CachedObject>> = Vec::new();
     let page = |entries, next, remaining| Page {
         items: Items::Some(entries),
         is_selective: selection.is_selective(),
@@ -256,7 +262,8 @@ async fn from_history(
     loop {
         let result = context
             .server
-            .store
+            .objects
+            .store()
             .range(RangeRequest {
                 range: range.clone(),
                 revision: Some(revision),
@@ -285,7 +292,7 @@ async fn from_history(
                 Some(entry) => entry,
                 None => {
                     let (value, revision) = (item.value, item.mod_revision);
-                    let decoded = Entry::decode(resource, &key, value, revision);
+                    let decoded = CachedObject::decode(resource, &key, value, revision);
                     let stored = &kind.resource;
                     let decoded = decoded.map_err(|status| {
                         let problem = status.message;

@@ -10,11 +10,11 @@ use http::Response;
 
 use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
-use crate::cache::{Entry, Shape, Snapshot, Text};
+use crate::cache::{CachedObject, Shape, Snapshot, Text};
+use crate::context::Context;
 use crate::gzip::{self, Part};
 use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::response::{self, COMPRESS_FROM};
-use crate::server::Context;
 
 /// A list is written in pieces of about this size, and a little more for the last object of one.
 const PIECE: usize = 192 * 1024;
@@ -54,7 +54,7 @@ impl Page {
 
 /// Objects as they are stored.
 pub(super) enum Items {
-    Some(Vec<Arc<Entry>>),
+    Some(Vec<Arc<CachedObject>>),
     /// All of a kind or namespace, without so much as naming them one by one.
     Whole {
         snapshot: Snapshot,
@@ -64,7 +64,7 @@ pub(super) enum Items {
 }
 
 impl Items {
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &Arc<Entry>> + Send + '_> {
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Arc<CachedObject>> + Send + '_> {
         match self {
             Items::Some(entries) => Box::new(entries.iter()),
             Items::Whole {
@@ -176,7 +176,7 @@ impl List<'_> {
         &self,
         message: Option<&ListMessage>,
         out: &mut Vec<u8>,
-        entry: &Arc<Entry>,
+        entry: &Arc<CachedObject>,
         is_first: bool,
     ) -> Result<(), Status> {
         let forms = &self.context.server.cache.forms;
@@ -223,7 +223,7 @@ impl List<'_> {
 
     /// From compressed pieces that are made once and shared.
     async fn shared(&self, items: &Items) -> Result<Response<Body>, Status> {
-        let entries: Vec<&Arc<Entry>> = items.iter().collect();
+        let entries: Vec<&Arc<CachedObject>> = items.iter().collect();
         let message = match self.context.output.encoding {
             Encoding::Protobuf => Some(self.message()?),
             _ => None,
@@ -236,7 +236,7 @@ impl List<'_> {
             },
             is_protobuf: message.is_some(),
         };
-        let write = |out: &mut Vec<u8>, entry: &Arc<Entry>, is_first| {
+        let write = |out: &mut Vec<u8>, entry: &Arc<CachedObject>, is_first| {
             self.write(message.as_ref(), out, entry, is_first)
         };
         let pieces = &self.context.server.cache.pieces;
@@ -326,7 +326,7 @@ impl List<'_> {
     }
 }
 
-fn write_json(form: Form, out: &mut Vec<u8>, entry: &Entry, is_first: bool) {
+fn write_json(form: Form, out: &mut Vec<u8>, entry: &CachedObject, is_first: bool) {
     if !is_first {
         out.push(b',');
     }
@@ -362,7 +362,7 @@ impl Iterator for Writer {
         let mut out = std::mem::take(&mut self.out);
         let mut is_first = matches!(place, Place::Beginning);
         let mut is_roomy = false;
-        let mut put = |out: &mut Vec<u8>, entry: &Entry, at_most: usize| {
+        let mut put = |out: &mut Vec<u8>, entry: &CachedObject, at_most: usize| {
             if !std::mem::replace(&mut is_roomy, true) {
                 // As if all were as long as the first, and only as much as can be needed.
                 let all = at_most.saturating_mul(entry.bytes.len() + 64);

@@ -18,17 +18,17 @@ use api::{Reason, Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::{Entry, Shape};
+use crate::cache::{CachedObject, Shape};
+use crate::context::Context;
 use crate::negotiate::{Encoding, Form};
 use crate::response;
-use crate::server::Context;
 
 /// An object as the answer, in the form the client accepts.
 pub(crate) fn respond(
     context: &Context,
     code: u16,
     resource: &Arc<Resource>,
-    entry: &Arc<Entry>,
+    entry: &Arc<CachedObject>,
 ) -> Result<Response<Body>, Status> {
     let entry = &context.server.cache.forms.shown(resource, entry)?;
     let output = context.output;
@@ -99,7 +99,7 @@ pub(crate) fn go_type(resource: &Resource, suffix: &str) -> String {
 /// metadata is kept elsewhere.
 pub(crate) fn write_partial(
     resource: &Resource,
-    entry: &Entry,
+    entry: &CachedObject,
     out: &mut Vec<u8>,
     revision: u64,
 ) -> Result<(), Status> {

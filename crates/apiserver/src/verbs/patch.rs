@@ -7,9 +7,10 @@ use http::Response;
 
 use super::respond;
 use crate::body::Body;
+use crate::context::Context;
 use crate::negotiate::content_type;
-use crate::registry::{self, Applied, Configuration, Patch, PatchType, Target};
-use crate::server::Context;
+use crate::options::PatchType;
+use crate::registry::{self, Applied, Configuration, Patch, Target};
 
 pub(crate) async fn patch(
     context: &Context,
@@ -26,7 +27,11 @@ pub(crate) async fn patch(
         // Whether there is anything to patch comes first.
         Err(status) => {
             let (namespace, name) = (target.namespace, target.name);
-            context.server.get(resource, namespace, name).await?;
+            context
+                .server
+                .objects
+                .get(resource, namespace, name)
+                .await?;
             return Err(status);
         }
     };

@@ -3,8 +3,8 @@
 use api::selector::{FieldSelector, LabelSelector};
 use api::{Resource, Status};
 
-use crate::cache::{Entry, Requirement};
-use crate::server::Context;
+use crate::cache::{CachedObject, Requirement};
+use crate::context::Context;
 
 pub(crate) struct Selection {
     /// Keys begin with this: `namespace/`, or "".
@@ -62,7 +62,7 @@ impl Selection {
         })
     }
 
-    pub fn matches(&self, entry: &Entry) -> bool {
+    pub fn matches(&self, entry: &CachedObject) -> bool {
         entry.key.starts_with(&self.prefix)
             && (!self.selective
                 || self.labels.matches(|name| entry.label(name))

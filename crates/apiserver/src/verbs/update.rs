@@ -8,10 +8,10 @@ use http::Response;
 use super::respond;
 use crate::authorization::Attributes;
 use crate::body::Body;
+use crate::context::Context;
 use crate::decode;
 use crate::hops::Hops;
 use crate::registry::{self, Target};
-use crate::server::Context;
 
 pub(crate) async fn update(
     context: &Context,
@@ -25,7 +25,10 @@ pub(crate) async fn update(
     registry::settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let server = &context.server;
-    let exists = server.get(resource, target.namespace, target.name).await;
+    let exists = server
+        .objects
+        .get(resource, target.namespace, target.name)
+        .await;
     if let Err(status) = exists
         && status.reason == Reason::NotFound
         && info.subresource.is_empty()

@@ -19,10 +19,10 @@ use super::list_options::check_watch;
 use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
-use crate::cache::{Change, Entry, EventType, Frame, From, Initial, Watch};
+use crate::cache::{CachedObject, Change, EventType, Frame, From, Initial, Watch};
+use crate::context::Context;
 use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
-use crate::server::Context;
 
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Events are handed over in pieces of about this size, however many there are.
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let server = context.server.clone();
-    let kind = server.kind(resource)?;
+    let kind = server.objects.kind(resource)?;
     let selection = Selection::of(&context, resource)?;
     if context.output.form == Form::PartialObjectMetadataList {
         return Err(Status::new(
@@ -56,7 +56,7 @@ pub(crate) async fn watch(
     // Said not to want the state, as opposed to not saying.
     let only_news = !initial && !query.get("sendInitialEvents").is_empty();
     if revision.is_none() || initial && revision != Some(0) {
-        server.catch_up().await?;
+        server.objects.catch_up().await?;
     }
     let timeout = parse_timeout(query)?;
     let from = match revision {
@@ -108,12 +108,12 @@ pub(crate) async fn watch(
                 frame,
                 after,
                 end_of_initial: initial && bookmarks,
-                told: None,
+                next_key: None,
                 columns_sent: false,
                 next_bookmark: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARKS))),
                 deadline: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
                 finished: false,
-                untold: 0,
+                uncounted: 0,
                 counter: server.metrics.watch_events_of(resource),
                 watch,
             };
@@ -128,8 +128,8 @@ pub(crate) async fn watch(
     Ok(response::bytes(200, encoding.stream_media_type(), stream))
 }
 
-/// One watch on its way. What it waits for is kept between events: a thousand watchers wake up for
-/// each of them.
+/// The body of a watch. The timers and channels that it waits for are kept between events, because
+/// a thousand watchers wake up for each of them.
 struct WatchStream {
     context: Arc<Context>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -141,15 +141,15 @@ struct WatchStream {
     after: u64,
     /// A bookmark that marks the end of the initial state is due.
     end_of_initial: bool,
-    /// Where the initial state goes on.
-    told: Option<Arc<str>>,
+    /// The key at which the initial state goes on.
+    next_key: Option<Arc<str>>,
     columns_sent: bool,
     /// For clients that want bookmarks.
     next_bookmark: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     finished: bool,
     /// Events that were written and not counted yet.
-    untold: u64,
+    uncounted: u64,
     /// Counts the events of all watches of the resource.
     counter: Arc<AtomicU64>,
     watch: Watch,
@@ -163,7 +163,7 @@ impl Stream for WatchStream {
         waker: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Bytes, BoxError>>> {
         let next = std::task::ready!(self.poll_events(waker));
-        let events = std::mem::take(&mut self.untold);
+        let events = std::mem::take(&mut self.uncounted);
         if events > 0 {
             self.counter.fetch_add(events, Ordering::Relaxed);
         }
@@ -207,11 +207,11 @@ impl WatchStream {
                     // of the same revision may follow: a lease takes all its keys at once.
                     return Poll::Ready(Some(self.shared(&change, event, frame)));
                 }
-                self.take(&mut out, &change);
+                self.append(&mut out, &change);
                 while out.len() < PIECE
                     && let Ok(change) = self.watch.subscription.changes.try_recv()
                 {
-                    self.take(&mut out, &change);
+                    self.append(&mut out, &change);
                 }
             } else if let Some(timer) = &mut self.next_bookmark
                 && timer.as_mut().poll(waker).is_ready()
@@ -227,7 +227,7 @@ impl WatchStream {
         }
     }
 
-    /// The next piece of what is known at the beginning; false when all of it has been told.
+    /// Writes the next piece of the initial state; false when all of it has been written.
     fn initial(&mut self, out: &mut Vec<u8>) -> bool {
         let none = Initial::Changes(VecDeque::new());
         let mut initial = std::mem::replace(&mut self.watch.subscription.initial, none);
@@ -237,22 +237,22 @@ impl WatchStream {
                 while out.len() < PIECE
                     && let Some(change) = changes.pop_front()
                 {
-                    self.take(out, &change);
+                    self.append(out, &change);
                 }
                 true
             }
             Initial::State(snapshot) => {
-                let (prefix, start) = (self.selection.prefix.clone(), self.told.take());
+                let (prefix, start) = (self.selection.prefix.clone(), self.next_key.take());
                 for entry in snapshot.range(&prefix, start.as_deref().unwrap_or_default()) {
                     if out.len() >= PIECE {
-                        self.told = Some(entry.key.clone());
+                        self.next_key = Some(entry.key.clone());
                         break;
                     }
                     if self.selection.matches(entry) {
                         self.write(out, EventType::Added, entry, entry.revision);
                     }
                 }
-                if self.told.is_none() {
+                if self.next_key.is_none() {
                     self.after = snapshot.revision;
                     if self.end_of_initial {
                         self.bookmark(out, snapshot.revision, true);
@@ -281,7 +281,8 @@ impl WatchStream {
         out
     }
 
-    fn take(&mut self, out: &mut Vec<u8>, change: &Change) {
+    /// Writes the event that this client sees of a change, if it sees one.
+    fn append(&mut self, out: &mut Vec<u8>, change: &Change) {
         if change.revision <= self.after {
             return;
         }
@@ -298,7 +299,7 @@ impl WatchStream {
 
     /// An event in bytes that all watchers of its form share.
     fn shared(&mut self, change: &Change, event: EventType, frame: Frame) -> Bytes {
-        self.untold += 1;
+        self.uncounted += 1;
         let made = change.frame(event, frame, || {
             let mut out = Vec::new();
             if let Some(entry) = change.object(event) {
@@ -316,14 +317,20 @@ impl WatchStream {
     }
 
     /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
-    fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
-        self.untold += 1;
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: EventType,
+        entry: &Arc<CachedObject>,
+        revision: u64,
+    ) {
+        self.uncounted += 1;
         if let Err(status) = self.try_write(out, event, entry, revision) {
             self.fail(Some(entry), &status);
         }
     }
 
-    fn fail(&mut self, entry: Option<&Arc<Entry>>, status: &Status) {
+    fn fail(&mut self, entry: Option<&Arc<CachedObject>>, status: &Status) {
         let key = entry.map_or("", |entry| &*entry.key);
         tracing::error!(key, %status, "an object cannot be shown to a watcher");
         self.finished = true;
@@ -333,7 +340,7 @@ impl WatchStream {
         &mut self,
         out: &mut Vec<u8>,
         event: EventType,
-        entry: &Arc<Entry>,
+        entry: &Arc<CachedObject>,
         revision: u64,
     ) -> Result<(), Status> {
         let Output { form, encoding, .. } = self.context.output;
@@ -374,7 +381,7 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
-        self.untold += 1;
+        self.uncounted += 1;
         let mut whole = empty_object(&self.resource);
         whole.set(&["kind"], &*self.resource.kind);
         whole.set(&["apiVersion"], self.resource.api_version());

@@ -94,8 +94,16 @@ async fn an_added_kind_is_served_like_the_others_until_it_is_removed() {
     let metrics = String::from_utf8_lossy(&metrics.bytes).into_owned();
     assert!(metrics.contains("group=\"example.com\""), "{metrics}");
 
-    assert!(cluster.server.remove_kind("example.com", "v1", "widgets"));
-    assert!(!cluster.server.remove_kind("example.com", "v1", "widgets"));
+    let removed = cluster
+        .server
+        .remove_kind("example.com", "v1", "widgets")
+        .await;
+    assert!(removed);
+    let removed = cluster
+        .server
+        .remove_kind("example.com", "v1", "widgets")
+        .await;
+    assert!(!removed);
     assert_eq!(events.summary().await, "END");
     assert_eq!(admin.get(WIDGETS).await.code, 404);
     assert_eq!(admin.get(&format!("{WIDGETS}/b")).await.code, 404);
@@ -112,7 +120,11 @@ async fn an_added_kind_begins_with_what_the_store_has_of_it() {
     let admin = cluster.admin();
     cluster.server.add_kind(widgets()).await.unwrap();
     admin.post(WIDGETS, &widget("a")).await.expect(201);
-    assert!(cluster.server.remove_kind("example.com", "v1", "widgets"));
+    let removed = cluster
+        .server
+        .remove_kind("example.com", "v1", "widgets")
+        .await;
+    assert!(removed);
     cluster.server.add_kind(widgets()).await.unwrap();
     let found = admin.get(&format!("{WIDGETS}/a")).await.expect(200);
     assert_eq!(found.str_at(&["metadata", "name"]), "a");
@@ -123,6 +135,7 @@ async fn an_added_kind_begins_with_what_the_store_has_of_it() {
 #[tokio::test(start_paused = true)]
 async fn built_in_kinds_cannot_be_removed() {
     let cluster = Cluster::start().await;
-    assert!(!cluster.server.remove_kind("", "v1", "pods"));
+    let removed = cluster.server.remove_kind("", "v1", "pods").await;
+    assert!(!removed);
     cluster.admin().get("/api/v1/pods").await.expect(200);
 }

@@ -51,7 +51,7 @@ pub(super) fn check(
     rejections
 }
 
-/// Resources that somebody else counts on this node (devices, huge pages): by what the Node says.
+/// Resources that others count on this node (devices, huge pages): as the Node's status has them.
 /// Those it does not know may be the cluster's and are not looked at.
 fn check_extended(pod: &Pod, others: &[&Arc<Pod>], node: Option<&Node>) -> Vec<Rejection> {
     let allocatable = node.and_then(|node| node.status.as_ref()?.allocatable.as_ref());

@@ -168,7 +168,7 @@ impl Admission {
         self.shared.grants.lock().granted.insert(uid(&pod), pod);
     }
 
-    /// Grants a changed amount of resources to a pod that is here, or says what is missing. Those
+    /// Grants a changed amount of resources to a pod that is here, or returns what is missing. Those
     /// that wait already and come before it get theirs first.
     pub fn resize(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
         let mut grants = self.shared.grants.lock();
@@ -189,7 +189,7 @@ impl Admission {
             Some(rejection) => {
                 grants.deferred.put(pod.clone());
                 drop(grants);
-                // Those who got theirs meanwhile ask again, and are told.
+                // Pods whose resize was granted meanwhile ask again and learn it.
                 if served {
                     self.shared.released.notify_waiters();
                 }
@@ -205,7 +205,7 @@ impl Admission {
         }
     }
 
-    /// The pod no longer waits for a resize, and has what it says.
+    /// The pod no longer waits for a resize, and has the resources in its spec.
     pub fn withdraw(&self, pod: &Arc<Pod>) {
         let mut grants = self.shared.grants.lock();
         let uid = uid(pod);

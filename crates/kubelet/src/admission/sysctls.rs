@@ -1,5 +1,5 @@
 //! The kernel settings that a pod may have: those that are known to stay inside its namespaces, and
-//! those the administrator allows beside. Pure.
+//! those that the administrator allows besides. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
 

@@ -138,9 +138,9 @@ const FIELDS: [&str; 129] = [
     "volumeStatsAggPeriod",
 ];
 
-/// What we do without being asked, where upstream lets one choose: to ask for it is to ask for
-/// nothing. As JSON, in alphabetical order.
-const HELD: [(&str, &str); 36] = [
+/// Fields that upstream lets one choose, with the value that this kubelet always has: setting a field to
+/// that value needs no warning. As JSON, in alphabetical order.
+const FIXED: [(&str, &str); 36] = [
     ("address", r#""0.0.0.0""#),
     ("cgroupsPerQOS", "true"),
     ("configMapAndSecretChangeDetectionStrategy", r#""Watch""#),
@@ -184,7 +184,7 @@ pub fn unsupported(configuration: &Configuration) -> Vec<String> {
     let mut found: Vec<String> = configuration
         .other
         .iter()
-        .filter(|(name, value)| is_known(name) && !is_unset(value) && !is_held(name, value))
+        .filter(|(name, value)| is_known(name) && !is_unset(value) && !is_fixed(name, value))
         .map(|(name, _)| name.clone())
         .collect();
     let gates = configuration.feature_gates.keys();
@@ -215,9 +215,9 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-fn is_held(name: &str, value: &Value) -> bool {
-    HELD.iter().any(|(held, text)| {
-        *held == name && serde_json::from_str::<Value>(text).is_ok_and(|held| held == *value)
+fn is_fixed(name: &str, value: &Value) -> bool {
+    FIXED.iter().any(|(field, text)| {
+        *field == name && serde_json::from_str::<Value>(text).is_ok_and(|fixed| fixed == *value)
     })
 }
 
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_fields_are_known_fields_without_a_setting() {
+    fn fixed_fields_are_known_fields_without_a_setting() {
         let ours = serde_json::to_value(Configuration::default()).expect("fields");
-        for (name, text) in HELD {
+        for (name, text) in FIXED {
             assert!(is_known(name) && ours.get(name).is_none(), "{name}");
             assert!(serde_json::from_str::<Value>(text).is_ok(), "{text}");
         }

@@ -6,7 +6,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{expansion::expand, security};
-use crate::{images::Image, pod_spec::definition_hash, resources, runtime::label};
+use crate::{image::Image, pod_spec::definition_hash, resources, runtime::label};
 
 pub struct Parts<'a> {
     pub restart_count: i32,
@@ -216,7 +216,8 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
             "spec": {"containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c"],
-                "args": ["echo $(A)"], "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}]},
+                "args": ["echo $(A)"], "resources": {"limits": {"cpu": "500m", "memory": "64Mi"},
+                "requests": {"cpu": "500m", "memory": "64Mi"}}}]},
         }))
         .expect("a pod");
         let container = pod.spec.as_ref().expect("spec").containers[0].clone();

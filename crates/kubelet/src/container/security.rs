@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
 
-use crate::{images::Image, pod_spec::format_pod};
+use crate::{image::Image, pod_spec::format_pod};
 
 const MASKED: [&str; 12] = [
     "/proc/asound",

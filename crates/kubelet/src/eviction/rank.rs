@@ -14,8 +14,8 @@ use crate::{
 
 type Candidate = (Arc<Pod>, Option<PodSample>);
 
-/// The first to leave first: who uses more than was asked for, then the less important, then who is
-/// furthest above its request. Pods of which nothing is known come last.
+/// The candidates in the order of eviction: first those that use more than they requested, then by
+/// priority, then by how far they exceed their request. Pods that could not be measured come last.
 pub fn order(mut candidates: Vec<Candidate>, signal: Signal, layout: Layout) -> Vec<Candidate> {
     candidates.sort_by_key(|(pod, sample)| {
         let used = sample
@@ -31,13 +31,13 @@ pub fn order(mut candidates: Vec<Candidate>, signal: Signal, layout: Layout) -> 
             .zip(request)
             .is_some_and(|(used, request)| used > request);
         let above = used.map(|used| used - request.unwrap_or(0));
-        // A pod that nobody could measure is the last to go.
+        // A pod that could not be measured is evicted last.
         (used.is_none(), !exceeds, priority, std::cmp::Reverse(above))
     });
     candidates
 }
 
-/// Why a pod leaves: for people, and for programs that read events.
+/// Why a pod is evicted: a message for people, and annotations for programs that read events.
 pub struct Reason {
     pub message: String,
     pub annotations: BTreeMap<String, String>,

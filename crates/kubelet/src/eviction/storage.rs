@@ -29,7 +29,7 @@ impl Excess {
     }
 }
 
-/// Why the pod must leave, if it must.
+/// Why the pod must be evicted, if it must.
 pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
@@ -74,7 +74,7 @@ pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
             .find(|one| one.name == container.name)
             .map_or(0, |one| match layout {
                 Layout::Shared => at_least([one.rootfs, one.logs]),
-                // Layers lie elsewhere.
+                // Layers are on another disk.
                 _ => at_least([one.logs]),
             });
         if used > limit {

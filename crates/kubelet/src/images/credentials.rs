@@ -47,11 +47,11 @@ pub struct ServiceAccountOrigin {
 #[derive(serde::Deserialize)]
 struct DockerConfig {
     #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, RegistryAuth>,
 }
 
 #[derive(serde::Deserialize)]
-struct Entry {
+struct RegistryAuth {
     #[serde(default)]
     username: String,
     #[serde(default)]

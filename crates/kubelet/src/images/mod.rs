@@ -20,6 +20,7 @@ use self::{credentials::Credential, pull_records::PullRecords};
 use crate::{
     backoff::go_duration,
     configuration::Configuration,
+    image::Image,
     measures::{Counter, Histogram, Measures},
     runtime::rpc_error,
     telemetry::Telemetry,
@@ -231,20 +232,6 @@ impl Images {
     }
 }
 
-/// An image that is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
-    /// The reference that CreateContainer gets.
-    pub reference: String,
-    /// The user the image wants, by number or by name.
-    pub uid: Option<i64>,
-    pub username: String,
-    /// The images that the container mounts as volumes, by volume name, as the runtime knows them.
-    pub volumes: BTreeMap<String, String>,
-    /// From when until when it was pulled, in microseconds, if it had to be.
-    pub pulled: Option<(i64, i64)>,
-}
-
 /// Why an image is not there. `reason` is the waiting reason of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullFailure {
@@ -314,7 +301,7 @@ async fn pull<'a>(
     credentials: &'a [Credential],
     pod: &Pod,
 ) -> Result<(String, Option<&'a Credential>), String> {
-    // For whom: the runtime tells the pod's timeline how the layers arrive.
+    // The pod for which it is pulled: the runtime records the layers in the pod's timeline.
     let sandbox_config = v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: pod.metadata.name.clone().unwrap_or_default(),
@@ -338,7 +325,7 @@ async fn pull<'a>(
         match cri.images.clone().pull_image(request).await {
             Ok(response) => return Ok((response.into_inner().image_ref, credential)),
             Err(status) => {
-                // A code that says nothing is not worth showing.
+                // A code without a meaning is not shown.
                 let text = match status.code() {
                     tonic::Code::Unknown => status.message().to_owned(),
                     _ => rpc_error(&status),

@@ -29,7 +29,7 @@ use crate::{
 
 /// While the node is not ready it is looked at often: pods wait for it.
 const CHECK_UNREADY: Duration = Duration::from_millis(50);
-/// How long the runtime may take to say how it is. Upstream calls it down after as long.
+/// How long the runtime may take to report its status. Upstream calls it down after the same time.
 const RUNTIME_ANSWERS: Duration = Duration::from_secs(30);
 /// The features that the node declares to schedulers and API servers: upstream's features that are on
 /// by default and that this kubelet has.
@@ -66,7 +66,7 @@ pub struct Registration {
 pub async fn register(registration: &Registration) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(registration.client.clone());
     if !registration.settings.configuration.register_node {
-        // Somebody else makes it, and we keep it current.
+        // Another program creates it, and we keep it current.
         return api.get(&registration.settings.node_name).await;
     }
     let mut status = self::status(registration, None).await;

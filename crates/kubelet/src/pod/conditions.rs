@@ -5,11 +5,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use semantics::pod::is_sidecar;
 
 use super::{resize, termination::Termination};
-use crate::resources::is_sidecar;
 
-/// Shown only while they are so, beside [`OWNED`].
+/// The conditions that are shown only while they are true, besides [`OWNED`].
 const PASSING: [&str; 3] = [DISRUPTION, RESIZE_PENDING, RESIZE_IN_PROGRESS];
 const DISRUPTION: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
@@ -33,7 +33,7 @@ pub struct Input<'a> {
     pub sandbox_ready: bool,
     pub disruption: Option<&'a Termination>,
     pub resize: &'a resize::State,
-    /// Whether all containers are being removed to begin anew; `None` where that cannot happen.
+    /// Whether all containers are being removed to be restarted; `None` where that cannot happen.
     pub restarting_all: Option<bool>,
     pub now: Timestamp,
 }

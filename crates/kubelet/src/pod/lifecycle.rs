@@ -39,3 +39,19 @@ impl Lifecycle {
         *self = (*self).max(stage);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_only_moves_forward() {
+        let mut lifecycle = Lifecycle::Running;
+        lifecycle.advance(Lifecycle::Terminating);
+        lifecycle.advance(Lifecycle::Ending);
+        assert_eq!(lifecycle, Lifecycle::Terminating, "evicted too late");
+        lifecycle.advance(Lifecycle::Finished);
+        lifecycle.advance(Lifecycle::Deleted);
+        assert_eq!(lifecycle, Lifecycle::Finished);
+    }
+}

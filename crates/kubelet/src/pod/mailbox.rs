@@ -8,23 +8,23 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::termination::Termination;
-use crate::{probes, runtime::Sighting};
+use crate::{probes, runtime::ReportedSandbox};
 
-const SIGHTINGS_KEPT: usize = 16;
+const REPORTED_KEPT: usize = 16;
 
 /// Everything that came since the worker last looked.
 #[derive(Default)]
-pub struct News {
+pub struct Messages {
     pub pod: Option<Arc<Pod>>,
     /// The mirror pod that the API has of a static pod now.
     pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
-    pub removed: bool,
+    pub deleted: bool,
     /// Something changed in the runtime, and it is not known what.
     pub runtime: bool,
     /// The states that the runtime described when it announced changes.
-    pub sightings: Vec<Sighting>,
-    /// Somebody else on this node has decided that the pod must end.
+    pub reported: Vec<ReportedSandbox>,
+    /// Another part of the kubelet has decided that the pod must end.
     pub end: Option<Termination>,
     /// Another pod released resources.
     pub room: bool,
@@ -36,49 +36,49 @@ pub struct News {
 
 #[derive(Default)]
 pub struct Mailbox {
-    news: Mutex<News>,
+    messages: Mutex<Messages>,
     wake: Notify,
 }
 
 impl Mailbox {
     pub fn pod(&self, pod: Arc<Pod>) {
-        self.put(|news| news.pod = Some(pod));
+        self.put(|messages| messages.pod = Some(pod));
     }
 
     pub fn mirror(&self, mirror: Option<Arc<Pod>>) {
-        self.put(|news| news.mirror = Some(mirror));
+        self.put(|messages| messages.mirror = Some(mirror));
     }
 
-    pub fn removed(&self) {
-        self.put(|news| news.removed = true);
+    pub fn deleted(&self) {
+        self.put(|messages| messages.deleted = true);
     }
 
-    /// Without a sighting, or with too many of them, the pod is read again.
-    pub fn runtime_changed(&self, sighting: Option<Sighting>) {
-        self.put(|news| match sighting {
-            Some(sighting) if news.sightings.len() < SIGHTINGS_KEPT => {
-                news.sightings.push(sighting);
+    /// Without a reported state, or with too many of them, the pod is read again.
+    pub fn runtime_changed(&self, reported: Option<ReportedSandbox>) {
+        self.put(|messages| match reported {
+            Some(reported) if messages.reported.len() < REPORTED_KEPT => {
+                messages.reported.push(reported);
             }
-            _ => news.runtime = true,
+            _ => messages.runtime = true,
         });
     }
 
     pub fn objects_changed(&self) {
-        self.put(|news| news.objects = true);
+        self.put(|messages| messages.objects = true);
     }
 
     pub fn end(&self, termination: Termination) {
-        self.put(|news| news.end = Some(termination));
+        self.put(|messages| messages.end = Some(termination));
     }
 
     pub fn room(&self) {
-        self.put(|news| news.room = true);
+        self.put(|messages| messages.room = true);
     }
 
     pub fn probe_result(&self, result: probes::ProbeResult) {
-        self.put(|news| {
+        self.put(|messages| {
             let key = (result.container_id, result.kind);
-            news.probe_results.insert(key, result.passed);
+            messages.probe_results.insert(key, result.passed);
         });
     }
 
@@ -87,12 +87,12 @@ impl Mailbox {
         self.wake.notified().await;
     }
 
-    pub fn take_news(&self) -> News {
-        std::mem::take(&mut *self.news.lock())
+    pub fn take_messages(&self) -> Messages {
+        std::mem::take(&mut *self.messages.lock())
     }
 
-    fn put(&self, change: impl FnOnce(&mut News)) {
-        change(&mut self.news.lock());
+    fn put(&self, change: impl FnOnce(&mut Messages)) {
+        change(&mut self.messages.lock());
         self.wake.notify_one();
     }
 }

@@ -11,6 +11,7 @@ mod overwritten;
 pub mod phase;
 pub mod plan;
 pub mod resize;
+pub mod restarts;
 pub mod services;
 pub mod status;
 mod status_writer;

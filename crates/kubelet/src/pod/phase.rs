@@ -1,11 +1,11 @@
 //! The phase of a pod from the states of its containers. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use semantics::pod::is_sidecar;
 
-use super::plan::may_restart;
-use crate::resources::is_sidecar;
+use super::restarts::may_restart;
 
-/// Why a container ended and waits when another one's end made all of them begin anew.
+/// The reason of a container that ended and waits because another one's end restarts all of them.
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// `terminal`: nothing of the pod runs or will run again.
@@ -94,7 +94,7 @@ fn restarts(pod: &Pod, container: &Container, status: &ContainerStatus, exit_cod
     may_restart(pod, container, exit_code) || began_anew(status)
 }
 
-/// It was removed so that all containers begin anew.
+/// It was removed so that all containers are restarted.
 fn began_anew(status: &ContainerStatus) -> bool {
     let last = if has_ended(status) {
         &status.state

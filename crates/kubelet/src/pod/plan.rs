@@ -4,21 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use semantics::pod::is_sidecar;
 
-use super::resize;
+use super::{
+    resize,
+    restarts::{asks_for_all, has_completed, init_and_app, may_restart, restarting_all},
+};
 use crate::{
     backoff::Backoff,
-    images::Image,
+    image::Image,
     pod_spec::{self, definition_hash},
-    resources::is_sidecar,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
 
 /// Dead containers that are kept per name besides the present one: the one that `lastState` and
 /// `logs --previous` show.
 const DEAD_KEPT: usize = 1;
-const RESTART_ALL: &str = "RestartAllContainers";
 
 /// The state of one prerequisite of a container's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub enum Step<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Run,
-    /// End everything. `remove`: and leave nothing behind.
+    /// End everything. `remove`: also remove everything from the node.
     Stop {
         remove: bool,
     },
@@ -86,7 +88,7 @@ pub struct Situation<'a> {
     pub started: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
     pub actual: &'a BTreeMap<String, ResourceRequirements>,
-    /// Containers that were killed to be started anew whatever their policy says, by name.
+    /// Containers that were killed to be replaced, whatever their restart policy says, by name.
     pub replacing: &'a BTreeSet<String>,
     /// When a change of limits that failed may be tried again.
     pub resize_retry: Option<i64>,
@@ -158,117 +160,14 @@ pub enum Action {
     WakeAt(i64),
 }
 
-/// Whether the pod has run to its end by itself: every app container ended and none may restart,
-/// or an init container failed for good.
-pub fn finished(pod: &Pod, observed: &Observed) -> bool {
-    if semantics::pod::is_terminal(pod) {
-        return true;
-    }
-    let Some(spec) = &pod.spec else { return false };
-    if restarting_all(pod, observed) {
-        return false;
-    }
-    let over = |container: &Container| {
-        // One that nobody knows the state of is started again, whatever its policy says.
-        observed.latest(&container.name).is_some_and(|record| {
-            record.state == ContainerState::Exited && !may_restart(pod, container, record.exit_code)
-        })
-    };
-    let init_failed = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|container| !is_sidecar(container))
-        .any(|container| {
-            over(container)
-                && observed
-                    .latest(&container.name)
-                    .is_some_and(|record| record.exit_code != 0)
-        });
-    init_failed || (!spec.containers.is_empty() && spec.containers.iter().all(over))
-}
-
-/// Whether a container that ended with `exit_code` is to run again.
-pub fn may_restart(pod: &Pod, container: &Container, exit_code: i32) -> bool {
-    let rule = rule_for(container, exit_code).map(|rule| rule.action.as_str());
-    if matches!(rule, Some("Restart" | RESTART_ALL)) {
-        return true;
-    }
-    let policy = container
-        .restart_policy
-        .as_deref()
-        .or_else(|| pod.spec.as_ref()?.restart_policy.as_deref())
-        .unwrap_or("Always");
-    match policy {
-        "Never" => false,
-        "OnFailure" => exit_code != 0,
-        _ => true,
-    }
-}
-
-/// Whether the container's policy lets it run again after a failure.
-pub fn restarts_failed(pod: &Pod, container: &Container) -> bool {
-    let own = container.restart_policy.as_deref();
-    let policy = own.or_else(|| pod.spec.as_ref()?.restart_policy.as_deref());
-    policy != Some("Never")
-}
-
-/// The first of the container's own rules that names this exit code. Rules count only if the
-/// container has a restart policy of its own.
-fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
-    container.restart_policy.as_ref()?;
-    container
-        .restart_policy_rules
-        .iter()
-        .flatten()
-        .find(|rule| {
-            rule.exit_codes.as_ref().is_some_and(|codes| {
-                let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
-                match codes.operator.as_str() {
-                    "In" => listed,
-                    "NotIn" => !listed,
-                    _ => false,
-                }
-            })
-        })
-}
-
-/// Whether a container may ask for all of them to begin anew.
-pub fn all_may_restart(pod: &Pod) -> bool {
-    lasting(pod)
-        .flat_map(|container| container.restart_policy_rules.iter().flatten())
-        .any(|rule| rule.action == RESTART_ALL)
-}
-
-/// Whether a container has ended in a way that asks for all of them to begin anew. It is true until
-/// that container's record, the last to go, is removed.
-pub fn restarting_all(pod: &Pod, observed: &Observed) -> bool {
-    lasting(pod).any(|container| {
-        let latest = observed.latest(&container.name);
-        latest.is_some_and(|record| asks_for_all(container, record))
-    })
-}
-
-fn asks_for_all(container: &Container, record: &ContainerRecord) -> bool {
-    record.state == ContainerState::Exited
-        && rule_for(container, record.exit_code).is_some_and(|rule| rule.action == RESTART_ALL)
-}
-
-/// Init and app containers.
-fn lasting(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        init.chain(&spec.containers)
-    })
-}
-
 /// The next actions. Empty when there is nothing to do but wait for an event.
 pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
     let mut actions = Vec::new();
     match situation.goal {
         Goal::Stop { remove } => stop(situation, remove, &mut actions),
         Goal::Run
-            if situation.replacing.is_empty() && finished(situation.pod, situation.observed) =>
+            if situation.replacing.is_empty()
+                && has_completed(situation.pod, situation.observed) =>
         {
             stop(situation, false, &mut actions);
             remove_old(situation, &mut actions);
@@ -323,7 +222,7 @@ fn begin_anew(situation: &Situation<'_>, actions: &mut Vec<Action>) {
         busy,
         ..
     } = situation;
-    let of = |record: &ContainerRecord| lasting(pod).find(|one| one.name == record.name);
+    let of = |record: &ContainerRecord| init_and_app(pod).find(|one| one.name == record.name);
     let records: Vec<(&ContainerRecord, &Container)> = observed
         .containers
         .iter()
@@ -402,7 +301,7 @@ fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             resize(situation, record, actions);
         }
     }
-    for container in lasting(pod) {
+    for container in init_and_app(pod) {
         let latest = sandbox.and_then(|sandbox| observed.latest_in(&container.name, sandbox));
         if let Some(record) = latest
             && record.state == ContainerState::Unknown
@@ -435,7 +334,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
     let Some(actual) = situation.actual.get(&record.id) else {
         return;
     };
-    let Some(container) = pod_spec::find_lasting(situation.pod, &record.name) else {
+    let Some(container) = pod_spec::find_init_or_app(situation.pod, &record.name) else {
         return;
     };
     let changed = resize::changes(container.resources.as_ref(), actual);
@@ -638,7 +537,7 @@ fn kill(
     }
 }
 
-/// Removes what nobody will ask about: older dead containers and replaced sandboxes.
+/// Removes older dead containers and replaced sandboxes, which nothing shows any more.
 fn remove_old(situation: &Situation<'_>, actions: &mut Vec<Action>) {
     let Situation { observed, busy, .. } = situation;
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();

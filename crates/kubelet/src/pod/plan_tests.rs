@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde_json::{Value, json};
 
-use super::plan::*;
+use super::{
+    plan::*,
+    restarts::{may_restart, restarts_failed},
+};
 use crate::{
     backoff::Backoff,
-    images::Image,
+    image::Image,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
 
@@ -448,7 +451,7 @@ fn a_sidecar_starts_before_and_ends_after() {
     scene()
         .containers(&[("s", "running"), ("a", "running")])
         .with(|scene| scene.goal = Goal::Stop { remove: true })
-        // Both at once: a sidecar's hook runs beside the others', and then it waits its turn.
+        // All at once: a sidecar's hook runs while the others end, then the sidecar waits for its turn.
         .expect(&["kill a PodEnds", "kill s PodEnds"]);
 }
 
@@ -462,7 +465,7 @@ fn one_containers_end_restarts_all_of_them() {
     });
     let scene = |records: &[(&str, &str)]| Scene::new(spec.clone()).containers(records);
     scene(&[("i", "exit 0"), ("a", "exit 42"), ("b", "running")]).expect(&["kill b RestartAll"]);
-    // The one that asked for it goes last: as long as it is there the reason is known.
+    // The container whose rule it was is removed last: as long as it is there the reason is known.
     scene(&[("i", "exit 0"), ("a", "exit 42"), ("b", "exit 137")])
         .expect(&["remove b2", "remove i0"]);
     scene(&[("a", "exit 42")]).expect(&["remove a0"]);

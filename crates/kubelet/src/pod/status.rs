@@ -13,21 +13,22 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use semantics::pod::is_sidecar;
 
 use super::{
     conditions,
     phase::{self, RESTARTING_ALL},
-    plan::{self, may_restart},
     resize,
+    restarts::{self, may_restart},
     termination::Termination,
 };
 use crate::{
     pod_spec::{self, Role},
-    resources::{is_sidecar, pod_level, qos_class},
+    resources::{pod_level, qos_class},
     runtime::{ContainerRecord, ContainerState, Observed},
 };
 
-/// All containers together may leave this much to say, and each its share of it.
+/// The length that the termination messages of all containers may have together; each gets its share.
 const MOST_MESSAGES: usize = 12 * 1024;
 
 /// Why a container waits, as last seen.
@@ -112,7 +113,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         reason = previous.reason.clone();
         message = previous.message.clone();
     }
-    // Nobody may take the pod for ended while something of it runs.
+    // The pod must not be shown as ended while something of it runs.
     let termination = input.termination.filter(|_| input.terminal);
     if let Some(termination) = termination {
         phase = "Failed".to_owned();
@@ -140,7 +141,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         sandbox_ready: input.observed.ready_sandbox().is_some(),
         disruption: termination.filter(|termination| termination.disruption),
         resize: input.resize,
-        restarting_all: plan::all_may_restart(pod).then(|| restarting_all(input)),
+        restarting_all: restarts::all_may_restart(pod).then(|| restarting_all(input)),
         now: input.now,
     });
     PodStatus {
@@ -303,7 +304,7 @@ fn mount_statuses(
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // By the runtime's word, whatever was asked for.
+            // As the runtime reports it, not as the spec asks for it.
             recursive_read_only: (mount.read_only == Some(true)).then(|| {
                 match recursive(&mount.mount_path) {
                     true => "Enabled".to_owned(),
@@ -405,7 +406,7 @@ fn from_memory(
     status
 }
 
-/// A container that was removed so that all begin anew. `fresh`: seen so for the first time.
+/// A container that was removed so that all are restarted. `fresh`: seen so for the first time.
 fn removed(status: &ContainerStatus, previous: &ContainerStatus, fresh: bool) -> ContainerStatus {
     let message = "The container is removed because RestartAllContainers in place";
     let mut status = status.clone();
@@ -418,14 +419,14 @@ fn removed(status: &ContainerStatus, previous: &ContainerStatus, fresh: bool) ->
     status
 }
 
-/// Whether the containers are being removed so that all begin anew.
+/// Whether the containers are being removed so that all are restarted.
 fn restarting_all(input: &Input<'_>) -> bool {
     let spec = input.pod.spec.as_ref();
     let mut lasting = spec.into_iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
         init.chain(&spec.containers)
     });
-    plan::restarting_all(input.pod, input.observed)
+    restarts::restarting_all(input.pod, input.observed)
         || (was_restarting_all(input)
             && lasting.any(|container| input.observed.latest(&container.name).is_some()))
 }
@@ -437,7 +438,7 @@ fn was_restarting_all(input: &Input<'_>) -> bool {
     })
 }
 
-/// The pod's containers share what they may leave to say.
+/// The termination messages of the pod's containers share one limit.
 fn shorten_messages(lists: [&mut Vec<ContainerStatus>; 3]) {
     let count: usize = lists.iter().map(|list| list.len()).sum();
     let share = MOST_MESSAGES / count.max(1);

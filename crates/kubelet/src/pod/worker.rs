@@ -1,7 +1,7 @@
 //! The worker of one pod: it gathers events, asks `plan` what to do, begins the actions, and writes
 //! the status the moment it changes. One per pod, all in parallel.
 //!
-//! The loop: 1. something happens (news in the mailbox, a task ends, a time is reached); 2. the
+//! The loop: 1. something happens (messages in the mailbox, a task ends, a time is reached); 2. the
 //! worker's knowledge is updated; 3. the plan is asked and its actions are begun as tasks; 4. probes
 //! are matched with the running containers; 5. the status is computed and, if it differs from the one
 //! that the API has, written. Nothing in the loop waits for a task.
@@ -16,9 +16,9 @@ mod image_state;
 mod probing;
 mod reporting;
 mod resizing;
+mod runtime_events;
 mod runtime_view;
 mod sandbox_state;
-mod sightings;
 mod start_state;
 mod tasks;
 mod timing;
@@ -40,15 +40,16 @@ use self::{
 };
 use super::{
     lifecycle::Lifecycle,
-    mailbox::{Mailbox, News},
+    mailbox::{Mailbox, Messages},
     plan::{self, Action, Goal, Situation},
+    restarts,
     services::PodServices,
     status,
     termination::Termination,
 };
 use crate::{
     pod_spec::uid,
-    runtime::{Observed, Sighting},
+    runtime::{Observed, ReportedSandbox},
 };
 
 const SECOND: i64 = 1_000_000;
@@ -76,17 +77,6 @@ pub struct Worker {
     timing: Timing,
     attempts: Attempts,
     wake: Wake,
-}
-
-/// The grace period that the pod itself asks for, in seconds. `probe`: that of the probe that failed.
-fn own_grace_period(pod: &Pod, probe: Option<i64>) -> i64 {
-    pod.metadata
-        .deletion_grace_period_seconds
-        .filter(|_| pod.metadata.deletion_timestamp.is_some())
-        .or(probe)
-        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
-        .unwrap_or(DEFAULT_GRACE)
-        .max(0)
 }
 
 impl Worker {
@@ -173,8 +163,8 @@ impl Worker {
             while let Some(result) = self.tasks.try_next() {
                 self.apply(result);
             }
-            let news = self.mailbox.take_news();
-            self.receive(news);
+            let messages = self.mailbox.take_messages();
+            self.receive(messages);
         }
         self.probing.stop_all();
     }
@@ -195,7 +185,7 @@ impl Worker {
 
     /// Whether the pod has run to its end by itself.
     fn has_completed(&self, observed: &Observed) -> bool {
-        self.starts.replacing().is_empty() && plan::finished(self.pod(), observed)
+        self.starts.replacing().is_empty() && restarts::has_completed(self.pod(), observed)
     }
 
     /// The node ends the pod. The first reason counts.
@@ -243,35 +233,35 @@ impl Worker {
     }
 
     /// Takes over everything that came since the worker last looked.
-    fn receive(&mut self, news: News) {
-        if let Some(pod) = news.pod {
+    fn receive(&mut self, messages: Messages) {
+        if let Some(pod) = messages.pod {
             self.update(pod);
         }
-        if let Some(mirror) = news.mirror {
+        if let Some(mirror) = messages.mirror {
             let is_another = self.forms.set_mirror(mirror);
             match self.forms.mirror() {
                 Some(_) if !is_another => self.compare_written(),
                 mirror => self.reporting.shown_on(mirror.map(AsRef::as_ref)),
             }
         }
-        if let Some(termination) = news.end {
+        if let Some(termination) = messages.end {
             self.end(termination);
         }
-        if news.room {
+        if messages.room {
             self.resizing.room_was_made();
         }
-        if news.removed {
+        if messages.deleted {
             self.lifecycle.advance(Lifecycle::Deleted);
         }
-        let mut sightings = news.sightings.iter();
-        if news.runtime || sightings.any(|seen| self.is_new(seen)) {
+        let mut reported = messages.reported.iter();
+        if messages.runtime || reported.any(|seen| self.is_new(seen)) {
             self.runtime.read_again();
         }
-        if news.objects {
+        if messages.objects {
             self.volumes.want_refresh();
             self.starts.retry_failed();
         }
-        for ((id, kind), passed) in news.probe_results {
+        for ((id, kind), passed) in messages.probe_results {
             self.probing.result(id, kind, passed);
         }
     }
@@ -298,10 +288,10 @@ impl Worker {
         }
     }
 
-    fn is_new(&self, sighting: &Sighting) -> bool {
+    fn is_new(&self, reported: &ReportedSandbox) -> bool {
         match self.runtime.observed() {
             None => true,
-            Some(observed) => sightings::is_new(observed, self.tasks.busy(), sighting),
+            Some(observed) => runtime_events::is_new(observed, self.tasks.busy(), reported),
         }
     }
 
@@ -503,4 +493,15 @@ impl Worker {
             self.reporting.compare_with(shown);
         }
     }
+}
+
+/// The grace period that the pod itself asks for, in seconds. `probe`: that of the probe that failed.
+fn own_grace_period(pod: &Pod, probe: Option<i64>) -> i64 {
+    pod.metadata
+        .deletion_grace_period_seconds
+        .filter(|_| pod.metadata.deletion_timestamp.is_some())
+        .or(probe)
+        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE)
+        .max(0)
 }

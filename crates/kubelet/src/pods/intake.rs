@@ -13,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Api;
+use semantics::pod::is_terminal;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -21,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
-use super::{Pods, is_terminal, leftovers};
+use super::{Pods, leftovers};
 use crate::{
     admission::{Rejection, preemption},
     measures::{Counter, Histogram},
@@ -442,7 +443,7 @@ impl Intake {
             measures.count(Counter::OrphanedRuntimePods, &[]);
             let pod = Arc::new(orphan(uid.clone(), name.namespace, name.name));
             let mailbox = Arc::new(Mailbox::default());
-            mailbox.removed();
+            mailbox.deleted();
             self.pods
                 .insert(pod.clone(), mailbox.clone(), Lifecycle::Deleted);
             let worker = Worker::orphaned(services, mailbox, pod);

@@ -180,7 +180,7 @@ impl Pods {
                 if pod.metadata.deletion_timestamp.is_some() {
                     entry.mailbox.pod(Arc::new(pod.clone()));
                 }
-                entry.mailbox.removed();
+                entry.mailbox.deleted();
             }
             None => {}
         }
@@ -205,9 +205,9 @@ impl Pods {
         self.changed.notify_waiters();
         let known = self.known.lock();
         match hint {
-            Hint::Pod { uid, sighting } => {
+            Hint::Pod { uid, reported } => {
                 if let Some(entry) = known.get(&uid) {
-                    entry.mailbox.runtime_changed(sighting);
+                    entry.mailbox.runtime_changed(reported);
                 }
             }
             Hint::All => {

@@ -8,7 +8,7 @@ use cri::v1;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Sighting, observe};
+use super::{ReportedSandbox, observe};
 use crate::measures::{Counter, Histogram, Measures};
 
 /// A hint that something changed.
@@ -16,9 +16,9 @@ use crate::measures::{Counter, Histogram, Measures};
 pub enum Hint {
     Pod {
         uid: String,
-        sighting: Option<Sighting>,
+        reported: Option<ReportedSandbox>,
     },
-    /// Anything may have changed: the stream was connected anew, or the period has passed.
+    /// Anything may have changed: the stream was connected again, or the period has passed.
     All,
 }
 
@@ -61,7 +61,7 @@ pub async fn run(
                 reconnect = RECONNECT_FIRST;
                 relist = RELIST;
                 let mut stream = stream.into_inner();
-                // What happened while nobody listened is found by reading everything once.
+                // Changes before the stream was connected are found by reading everything once.
                 relisting();
                 if hints.send(Hint::All).await.is_err() {
                     return;
@@ -112,14 +112,14 @@ fn hint_of(event: v1::ContainerEventResponse) -> Hint {
     let Some(sandbox) = event.pod_sandbox_status else {
         return Hint::All;
     };
-    // An event that does not tell of what it is about says only that something happened.
+    // An event without the state of its container only says that something happened.
     let tells = event.container_id == sandbox.id
         || (event.containers_statuses.iter()).any(|status| status.id == event.container_id);
-    let sighting = observe::sighting(&sandbox, &event.containers_statuses).filter(|_| tells);
+    let reported = observe::reported(&sandbox, &event.containers_statuses).filter(|_| tells);
     match sandbox.metadata {
         Some(metadata) if !metadata.uid.is_empty() => Hint::Pod {
             uid: metadata.uid,
-            sighting,
+            reported,
         },
         _ => Hint::All,
     }
@@ -152,7 +152,7 @@ mod tests {
             matches!(
                 hint,
                 Hint::Pod {
-                    sighting: Some(_),
+                    reported: Some(_),
                     ..
                 }
             )

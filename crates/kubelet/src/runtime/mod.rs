@@ -7,7 +7,9 @@ pub mod observed;
 mod remove;
 mod rpc_error;
 
-pub use observed::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User};
+pub use observed::{
+    ContainerRecord, ContainerState, Observed, ReportedContainer, ReportedSandbox, Sandbox, User,
+};
 pub use remove::{remove_container, remove_sandbox};
 pub use rpc_error::rpc_error;
 

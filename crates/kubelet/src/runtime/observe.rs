@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use cri::v1;
 
-use super::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User, label};
+use super::{
+    ContainerRecord, ContainerState, Observed, ReportedContainer, ReportedSandbox, Sandbox, User,
+    label,
+};
 
 /// The pod of a sandbox: enough to end a pod that the API no longer has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,16 +115,16 @@ pub async fn owners(cri: &cri::Client) -> Result<Vec<Owner>, tonic::Status> {
 }
 
 /// The state that an event describes; `None` if it only says that something happened.
-pub fn sighting(
+pub fn reported(
     sandbox: &v1::PodSandboxStatus,
     containers: &[v1::ContainerStatus],
-) -> Option<Sighting> {
-    (!sandbox.id.is_empty()).then(|| Sighting {
+) -> Option<ReportedSandbox> {
+    (!sandbox.id.is_empty()).then(|| ReportedSandbox {
         sandbox: sandbox.id.clone(),
         ready: sandbox.state == v1::PodSandboxState::SandboxReady as i32,
         containers: containers
             .iter()
-            .map(|status| Seen {
+            .map(|status| ReportedContainer {
                 id: status.id.clone(),
                 name: name_of(status),
                 state: state_of(status),

@@ -73,14 +73,14 @@ impl ContainerRecord {
 
 /// The state of one sandbox and all its containers, as an event of the runtime describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ReportedSandbox {
     pub sandbox: String,
     pub ready: bool,
-    pub containers: Vec<Seen>,
+    pub containers: Vec<ReportedContainer>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReportedContainer {
     pub id: String,
     pub name: String,
     pub state: ContainerState,

@@ -1,5 +1,5 @@
-//! `/healthz` on a port of its own (`healthzPort`), for programs of this machine: no TLS, nobody is
-//! authenticated, and learn nothing but that the kubelet answers.
+//! `/healthz` on a port of its own (`healthzPort`), for programs of this machine: without TLS and
+//! authentication. It reports nothing but that the kubelet answers.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

@@ -179,7 +179,7 @@ fn check(query: &Query) -> Vec<String> {
     errors
 }
 
-/// All that is found, within a deadline. What goes wrong is a line of it.
+/// All that is found within a deadline. An error is a line of it.
 async fn collect(query: &Query) -> String {
     let (mut journal, mut files) = (Vec::new(), Vec::new());
     let units = run("journalctl", &["--field".into(), "_SYSTEMD_UNIT".into()]).await;

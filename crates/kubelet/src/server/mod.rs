@@ -59,7 +59,7 @@ pub struct Backend {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// As upstream's router says it.
+/// The message of upstream's router.
 const NOT_ALLOWED: &str = "405: Method Not Allowed";
 
 /// Serves until `shutdown`.

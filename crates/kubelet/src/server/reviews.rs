@@ -25,7 +25,7 @@ type Key = [u8; 32];
 /// The remembered answers of one kubelet.
 pub struct Reviews {
     environment: Environment,
-    /// Makes the hashes useless to whoever reads this process's memory elsewhere.
+    /// A secret without which the hashes are useless.
     salt: [u8; 32],
     /// The user of each token; `None` if the token is not valid.
     tokens: Mutex<Remembered<Option<User>>>,

@@ -1,4 +1,4 @@
-//! How long pods get when the machine goes down, by priority. Pure.
+//! The grace periods of pods when the machine shuts down, by priority. Pure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ pub fn periods(configuration: &Configuration) -> Vec<ShutdownGracePeriod> {
     periods
 }
 
-/// The older way to say it: so long for all, the last part of it for critical pods alone.
+/// The older setting: one period for all pods, the last part of it for critical pods alone.
 fn two_periods(configuration: &Configuration) -> Vec<ShutdownGracePeriod> {
     let parse = |text: &str| duration(text).unwrap_or_default();
     let all = parse(&configuration.shutdown_grace_period);

@@ -47,7 +47,7 @@ pub fn of_url(bytes: &[u8], url: &str, node_name: &str) -> Result<Vec<Pod>, Erro
     }
     let items = object.list_at(&["items"]).iter().map(|item| {
         let mut item = item.clone();
-        // A list's items need not say what they are.
+        // The items of a list need no apiVersion and kind.
         item.set_default(&["apiVersion"], "v1");
         item.set_default(&["kind"], "Pod");
         made(item, Origin::Url(url), node_name)
@@ -96,7 +96,7 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
     }
     object.set(&["spec", "nodeName"], node_name);
     object.remove(&["status"]);
-    // Whatever happens to the node, its own pods stay.
+    // A static pod stays whatever taints the node gets.
     let everything = api::document!({"operator": "Exists", "effect": "NoExecute"});
     let tolerations = object.list_at(&["spec", "tolerations"]);
     if matches!(origin, Origin::File(_)) && !tolerations.contains(&everything) {

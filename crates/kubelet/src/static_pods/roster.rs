@@ -9,10 +9,10 @@ use super::{Key, key};
 
 #[derive(Default)]
 pub struct Roster {
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, StaticPod>,
 }
 
-struct Entry {
+struct StaticPod {
     /// The one that runs or is ending.
     current: Arc<Pod>,
     /// The pod of the manifest now; `None` once the manifest is gone.
@@ -44,7 +44,7 @@ impl Roster {
         }
         for (key, pod) in listed {
             moves.start.push(pod.clone());
-            let entry = Entry {
+            let entry = StaticPod {
                 current: pod.clone(),
                 wanted: Some(pod),
                 stopping: false,
@@ -83,7 +83,7 @@ impl Roster {
     }
 }
 
-impl Entry {
+impl StaticPod {
     fn is_wanted(&self) -> bool {
         self.wanted
             .as_ref()

@@ -148,7 +148,7 @@ impl Source {
     }
 }
 
-/// Trusts whom this machine trusts.
+/// A verifier with the certificates that this machine trusts.
 fn trusting() -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     let bundle = TRUSTED.iter().find(|path| Path::new(path).exists());

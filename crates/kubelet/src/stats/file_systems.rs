@@ -20,7 +20,7 @@ pub enum Layout {
     Shared,
     /// Images and containers' layers have one of their own.
     ImagesApart,
-    /// Only images have; layers lie with the pods.
+    /// Only images have one of their own; layers are where the pods are.
     ImagesAloneApart,
 }
 

@@ -385,7 +385,7 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
                 cpu: cpu(rates, &attributes.id, stats.cpu, now),
                 id: attributes.id,
                 memory: stats.memory.map(memory),
-                // A runtime that says nothing of swap has nothing swapped, as upstream takes it.
+                // A runtime that does not report swap counts as having swapped nothing, as upstream.
                 swap: match stats.swap {
                     None => Some(Swap {
                         usage: 0,

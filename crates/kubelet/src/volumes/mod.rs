@@ -11,6 +11,8 @@ mod config_map;
 pub mod devices;
 mod downward_api;
 mod empty_dir;
+mod error;
+mod held_objects;
 mod host_path;
 mod mount_table;
 pub mod mounts;
@@ -27,104 +29,22 @@ use std::{
     sync::Arc,
 };
 
-use environment::{Environment, chain};
+use environment::Environment;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
 use semantics::node_selector::matches_labels;
 
 use crate::{
-    container::{
-        fields::{self, NodeFacts},
-        security,
-    },
+    container::{fields::NodeFacts, security},
     node_object::NodeObject,
-    referenced::{Fixable, Held, Referenced},
-    tokens::{TokenError, Tokens},
+    tokens::Tokens,
 };
 pub use atomic_writer::{File, Payload};
 pub use claims::Claim;
 use claims::Claims;
+pub use error::{Error, VolumeFailure};
+pub use held_objects::HeldObjects;
 use shares::{Place, Shares, Wanted};
 pub use sub_path::read as read_inside;
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{kind} \"{name}\" not found")]
-    Missing { kind: &'static str, name: String },
-    #[error("{0}")]
-    Key(String),
-    #[error("failed to sync {0} cache: timed out waiting for the condition")]
-    NotSynced(&'static str),
-    #[error(transparent)]
-    Field(#[from] fields::Error),
-    #[error("failed to fetch token")]
-    Token(#[source] TokenError),
-    #[error("{0}")]
-    HostPath(String),
-    #[error("{0}")]
-    Claim(String),
-    #[error("{0}")]
-    Medium(String),
-    #[error("no matching NodeSelectorTerms")]
-    NodeAffinity(String),
-    #[error("{0}")]
-    Device(String),
-    #[error("no volume plugin matched")]
-    Unsupported,
-    #[error("{what}")]
-    Io {
-        what: String,
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// An error with the volume it befell, worded as the FailedMount event.
-#[derive(Debug)]
-pub struct Failure {
-    pub volume: String,
-    pub error: Error,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Failure {
-            volume,
-            error: cause,
-        } = self;
-        let error = chain(cause);
-        match cause {
-            // A claim that leads to no volume never gets as far as being mounted.
-            Error::Claim(_) => write!(
-                formatter,
-                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
-            ),
-            Error::NodeAffinity(volume) => write!(
-                formatter,
-                "MountVolume.NodeAffinity check failed for volume \"{volume}\" : {error}"
-            ),
-            Error::Device(_) => write!(
-                formatter,
-                "MapVolume.MapBlockVolume failed for volume \"{volume}\" : {error}"
-            ),
-            _ => write!(
-                formatter,
-                "MountVolume.SetUp failed for volume \"{volume}\" : {error}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl Failure {
-    /// The event's.
-    pub fn reason(&self) -> &'static str {
-        match self.error {
-            Error::Device(_) => "FailedMapVolume",
-            _ => "FailedMount",
-        }
-    }
-}
 
 /// Set-up volumes.
 #[derive(Clone, Debug, Default)]
@@ -145,13 +65,6 @@ impl Mounted {
     fn has(&self, volume: &str) -> bool {
         self.paths.contains_key(volume) || self.devices.contains_key(volume)
     }
-}
-
-/// The objects that one pod's volumes and environment refer to. They are watched while this lives.
-#[derive(Clone, Default)]
-pub struct HeldObjects {
-    pub config_maps: BTreeMap<String, Held<ConfigMap>>,
-    pub secrets: BTreeMap<String, Held<Secret>>,
 }
 
 /// Sets up and tears down volumes. Cheap to clone.
@@ -251,7 +164,7 @@ impl Volumes {
         facts: &NodeFacts,
         objects: &HeldObjects,
         mut mounted: Mounted,
-    ) -> (Mounted, Vec<Failure>) {
+    ) -> (Mounted, Vec<VolumeFailure>) {
         let context = Context {
             pod,
             facts,
@@ -280,7 +193,7 @@ impl Volumes {
                 Ok(None) => continue,
                 Err(error) => {
                     let volume = name;
-                    failures.push(Failure { volume, error });
+                    failures.push(VolumeFailure { volume, error });
                     continue;
                 }
             };
@@ -358,60 +271,6 @@ impl Volumes {
         }
         uids.into_iter().collect()
     }
-}
-
-impl HeldObjects {
-    /// Watches everything that the pod refers to; watches that run already are kept.
-    pub fn of(
-        pod: &Pod,
-        config_maps: &Referenced<ConfigMap>,
-        secrets: &Referenced<Secret>,
-    ) -> HeldObjects {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let (mut map_names, mut secret_names) = (Vec::new(), Vec::new());
-        let Some(spec) = &pod.spec else {
-            return HeldObjects::default();
-        };
-        let ephemeral = crate::pod_spec::ephemeral(pod);
-        let containers = spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .chain(&ephemeral);
-        for container in containers {
-            let (maps, secrets) = crate::container::env::references(container);
-            map_names.extend(maps);
-            secret_names.extend(secrets);
-        }
-        for volume in spec.volumes.iter().flatten() {
-            map_names.extend(volume.config_map.iter().map(|source| source.name.clone()));
-            let secret = volume.secret.as_ref();
-            secret_names.extend(secret.and_then(|source| source.secret_name.clone()));
-            let projected = volume.projected.as_ref();
-            for source in projected.iter().flat_map(|p| p.sources.iter().flatten()) {
-                map_names.extend(source.config_map.iter().map(|source| source.name.clone()));
-                secret_names.extend(source.secret.iter().map(|source| source.name.clone()));
-            }
-        }
-        let pull = spec.image_pull_secrets.iter().flatten();
-        secret_names.extend(pull.map(|reference| reference.name.clone()));
-        HeldObjects {
-            config_maps: hold(config_maps, namespace, map_names),
-            secrets: hold(secrets, namespace, secret_names),
-        }
-    }
-}
-
-fn hold<K: Fixable>(
-    referenced: &Referenced<K>,
-    namespace: &str,
-    names: Vec<String>,
-) -> BTreeMap<String, Held<K>> {
-    names
-        .into_iter()
-        .filter(|name| !name.is_empty())
-        .map(|name| (name.clone(), referenced.hold(namespace, &name)))
-        .collect()
 }
 
 /// The earlier of two times, where there are any.
@@ -683,7 +542,7 @@ mod tests {
     fn volume_failures_name_the_step_that_failed() {
         let failure = |error: Error| {
             let volume = "v".to_owned();
-            Failure { volume, error }.to_string()
+            VolumeFailure { volume, error }.to_string()
         };
         let missing = Error::Missing {
             kind: "configmap",

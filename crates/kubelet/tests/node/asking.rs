@@ -75,7 +75,7 @@ impl Administrator {
         }
     }
 
-    /// Code, told length and body of the answer, in one of the two protocols.
+    /// The status code, the content length and the body of the answer, in one of the two protocols.
     pub async fn ask(
         &self,
         port: u16,
@@ -133,7 +133,7 @@ impl Administrator {
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("asked");
         let mut bytes = Vec::new();
-        // The other side may close without a word of farewell.
+        // The other side may close the connection without a TLS notice.
         let _ = stream.read_to_end(&mut bytes).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");

@@ -151,7 +151,7 @@ async fn a_hundred_crashing_pods_leave_room_for_others() {
         .filter(|call| call.starts_with("StartContainer"));
     assert!(
         starts.count() <= 3 * names.len(),
-        "nobody is restarted at once for ever"
+        "no container is restarted at once for ever"
     );
     node.create("healthy", one("healthy")).await;
     node.wait("healthy", ready).await;
@@ -201,14 +201,14 @@ async fn a_kubelet_killed_at_any_step_goes_on_from_there() {
                 killed += 1;
                 done = true;
             }
-            // Once or twice: a kubelet that dies while it starts it may have it made anew.
+            // Once or twice: a kubelet that is killed during the start may create the container again.
             if runs(&node, "first") {
                 node.runtime.end("first", 0);
             }
             match node.pods().get_opt(&name).await {
                 Ok(None) => break,
                 Ok(Some(pod)) if ready(&pod) && !deleted => {
-                    // A container that was made and not started is made anew, and counts.
+                    // A container that was created and not started is created again, and counts.
                     assert!(restarts(&pod) <= 1, "{:?}", node.runtime.calls());
                     let delete = DeleteParams::default();
                     deleted = node.pods().delete(&name, &delete).await.is_ok();

@@ -158,7 +158,7 @@ impl Node {
         self.runtime_server = Some(server);
     }
 
-    /// Every connection to the runtime breaks, and nobody listens any more.
+    /// Every connection to the runtime breaks, and its socket no longer listens.
     pub fn stop_runtime(&mut self) {
         if let Some(server) = self.runtime_server.take() {
             server.shutdown_background();
@@ -171,7 +171,7 @@ impl Node {
         self.clock_shift.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// The kubelet ends without a word, in the middle of whatever it does.
+    /// The kubelet is killed in the middle of whatever it does.
     pub async fn kill_kubelet(&mut self) {
         if let Some((task, shutdown)) = self.kubelet.take() {
             task.abort();

@@ -49,7 +49,7 @@ async fn a_hook_over_https_is_tried_over_http() {
         if found.any(|event| event.message.as_deref() == Some(&words)) {
             break;
         }
-        assert!(attempt < ATTEMPTS, "no word of the fallback");
+        assert!(attempt < ATTEMPTS, "the fallback was not reported");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     node.close().await;

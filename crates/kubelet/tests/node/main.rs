@@ -1,5 +1,5 @@
 //! The kubelet against a real API server in this process and a scripted runtime that speaks real
-//! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
+//! CRI over a Unix socket: what the kubelet asks of the runtime, and what it writes to the API.
 
 mod asking;
 mod block_volumes;

@@ -143,7 +143,10 @@ async fn a_full_disk_removes_images_then_evicts_pods_until_there_is_room() {
         .filter(|call| call.starts_with("RemoveImage"))
         .collect();
     assert_eq!(removed, ["RemoveImage unused:latest"]);
-    assert!(ready(&node.wait("hog", |_| true).await), "nobody had to go");
+    assert!(
+        ready(&node.wait("hog", |_| true).await),
+        "no pod was evicted"
+    );
 
     // Now it is a pod that fills the disk, and no image can help.
     fill(&scratch(&node, uid(&hog)).join("ballast"), 40 * MIB);
@@ -157,9 +160,9 @@ async fn a_full_disk_removes_images_then_evicts_pods_until_there_is_room() {
         ),
         "{message}"
     );
-    let told = event(&node, "hog", "Evicted").await;
-    assert_eq!(told.count, Some(1));
-    let annotations = told.metadata.annotations.unwrap_or_default();
+    let evicted = event(&node, "hog", "Evicted").await;
+    assert_eq!(evicted.count, Some(1));
+    let annotations = evicted.metadata.annotations.unwrap_or_default();
     assert_eq!(annotations["starved_resource"], "ephemeral-storage");
 
     // What it held is given back though the object is still there, and others may come.

@@ -62,7 +62,7 @@ async fn an_image_pulled_with_a_secret_needs_it() {
         if messages.any(|message| message == words) {
             break;
         }
-        assert!(attempt < ATTEMPTS, "no word of the lost secret");
+        assert!(attempt < ATTEMPTS, "the lost secret was not reported");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     node.close().await;

@@ -231,7 +231,7 @@ async fn a_log_whose_rotation_failed_is_found_again() {
     let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |data| data.len());
     node.until("put back", async || length(&path) == 2048).await;
     node.runtime.state().failing.clear();
-    node.until("begun anew", async || path.exists() && length(&path) == 0)
+    node.until("reopened", async || path.exists() && length(&path) == 0)
         .await;
     // As a kubelet leaves it that is killed between the two steps.
     let done = node.runtime.state().reopened;
@@ -267,7 +267,9 @@ async fn the_lease_belongs_to_the_node_as_it_is_now() {
         .delete(name, &DeleteParams::default())
         .await
         .expect("deleted");
-    node.until("owned anew", async || own().await != first && same().await)
-        .await;
+    node.until("owned by the new Node", async || {
+        own().await != first && same().await
+    })
+    .await;
     node.close().await;
 }

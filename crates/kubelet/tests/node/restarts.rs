@@ -1,4 +1,4 @@
-//! How containers of a pod begin anew together, and in which order they end.
+//! Restarts of all containers of a pod, and the order in which containers end.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;

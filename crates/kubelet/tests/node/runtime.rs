@@ -35,7 +35,7 @@ pub struct State {
     pub failing: BTreeMap<&'static str, String>,
     /// How often calls have failed that were to.
     pub failed: BTreeMap<String, usize>,
-    /// How often a log was to be begun anew.
+    /// How often a log was to be reopened.
     pub reopened: usize,
     /// Whatever is executed fails.
     pub probes_fail: bool,

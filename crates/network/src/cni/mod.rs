@@ -93,7 +93,7 @@ pub fn answer(variables: &Variables, input: &[u8]) -> Result<String, Error> {
 /// 2. Make the veth pair, addresses, routes and neighbours.
 /// 3. Open the host ports.
 ///
-/// When a step fails, everything is taken back.
+/// When a step fails, all earlier steps are undone.
 fn add(variables: &Variables, configuration: &Configuration) -> Result<String, Error> {
     let attachment = variables.attachment()?;
     let path = variables.namespace()?;

@@ -42,7 +42,7 @@ impl Forwarder {
     }
 
     /// The first server's answer to `question` (a whole message), under the question's id; `None`
-    /// when nobody answers in time.
+    /// when no server answers in time.
     pub async fn ask(&self, question: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let own_id: [u8; 2] = question.get(..2)?.try_into().ok()?;
         let deadline = Instant::now() + TOTAL_TIMEOUT;

@@ -234,7 +234,7 @@ struct Question {
 
 impl Resolver {
     fn local(&self, bytes: &[u8], transport: Transport) -> Local {
-        // Without a header there is nobody to answer to; and answers are never answered.
+        // Without a header no answer can be addressed, and answers get no answer.
         if bytes.len() < 12 || bytes[2] & 0x80 != 0 {
             return Local::Nothing;
         }

@@ -1,5 +1,5 @@
 //! The cluster's zone: from a question to an answer, as the Kubernetes DNS specification defines it.
-//! Pure; asks nobody else.
+//! Pure; it sends no query.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;

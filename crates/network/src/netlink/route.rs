@@ -140,7 +140,7 @@ pub fn create_link(name: &str, kind: &str) -> Request {
     )
 }
 
-/// Brings a link of the node up, without a link-local IPv6 address: nobody talks to it, and its
+/// Brings a link of the node up, without a link-local IPv6 address: no peer uses it, and its
 /// duplicate detection costs packets. A kernel without IPv6 refuses even to be told so.
 pub fn set_up_quietly(name: &str) -> Request {
     Request::new(format!("bring link {name} up"), RTM_NEWLINK, 0, |writer| {

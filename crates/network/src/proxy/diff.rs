@@ -99,7 +99,7 @@ impl Installed {
     ///
     /// 1. Chains that are newly needed are added, because elements will refer to them.
     /// 2. Old elements are deleted, then new ones added; a changed element is both.
-    /// 3. Chains (and sets) nobody refers to any more are deleted.
+    /// 3. Chains (and sets) without any reference are deleted.
     pub fn follow(
         &mut self,
         changes: impl IntoIterator<Item = (Frontend, Option<Backends>)>,

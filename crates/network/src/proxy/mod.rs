@@ -340,7 +340,7 @@ impl Proxy {
 }
 
 /// Forgets UDP flows to these frontends that are answered by someone who is no endpoint (any more):
-/// an endpoint that is gone, or whoever the client reached before there was an endpoint.
+/// an endpoint that is gone, or the host that the client reached before there was an endpoint.
 fn forget_flows(
     connection: &mut Connection,
     stale: &BTreeMap<Frontend, Vec<Endpoint>>,

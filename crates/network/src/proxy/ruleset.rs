@@ -46,7 +46,7 @@ pub struct Ranges {
     pub cluster_id: String,
     pub services: Subnet,
     pub pods: Subnet,
-    /// Who a pod sees when it reaches itself through a service.
+    /// The source address that a pod sees when it reaches itself through a Service.
     pub gateway: Ipv4Addr,
     /// Where node ports answer: the node's primary address, as upstream's nftables mode has it by
     /// default. Never a loopback address.

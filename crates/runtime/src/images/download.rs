@@ -39,7 +39,7 @@ pub async fn blob(
 ) -> Result<(), Error> {
     let path = store.partial_path(&layer.digest)?;
     let (owned, digest) = (store.clone(), layer.digest.clone());
-    let opened = blocking(move || {
+    let opened = run_blocking(move || {
         let partial = Partial::open(&path)?;
         if owned.content.contains(&digest)? {
             let _ = std::fs::remove_file(&partial.path);
@@ -81,7 +81,7 @@ pub async fn blob(
                 let actual = partial.digest();
                 if actual == layer.digest {
                     let (store, digest) = (store.clone(), layer.digest.clone());
-                    blocking(move || partial.commit(&store, &digest)).await?;
+                    run_blocking(move || partial.commit(&store, &digest)).await?;
                     progress.stage(&layer.digest, Stage::Downloaded);
                     return Ok(());
                 }
@@ -278,7 +278,7 @@ impl Partial {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work)

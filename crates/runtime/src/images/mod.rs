@@ -7,14 +7,10 @@
 //! (the names of images), `ingest/` (everything unfinished).
 
 mod archive;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod content;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod download;
 mod export;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod index;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod layer;
 mod manifest;
 mod progress;
@@ -22,13 +18,9 @@ mod pull;
 mod recipe;
 pub mod reference;
 pub mod registry;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod seal;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod spool;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod store;
-#[allow(clippy::disallowed_methods, reason = "called on blocking threads")]
 mod unpack;
 
 pub use index::{ImageRecord, NameRemoval};

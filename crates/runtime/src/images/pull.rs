@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Error, ImageRecord, ImageStore, content, download,
+    Error, ImageRecord, ImageStore, content,
+    download::{self, run_blocking},
     manifest::{ConfigFile, Descriptor, Manifest},
     progress::{LayerProgress, Progress, Stage},
     reference::Name,
@@ -120,7 +121,7 @@ impl Puller {
             .clone()
             .ok_or_else(|| Error::MediaType(manifest.media_type.clone()))?;
         let store = self.store.clone();
-        let _adding = blocking(move || store.begin_adding()).await?;
+        let _adding = run_blocking(move || store.begin_adding()).await?;
         let config_bytes = self.configuration(&registry, &config).await?;
         progress.begin(&manifest.layers);
         let missing = self
@@ -165,7 +166,7 @@ impl Puller {
         };
         senders.sort_by_key(|(layer, _)| place(layer));
         let (store, watched) = (self.store.clone(), progress.clone());
-        let unpacking = blocking(move || {
+        let unpacking = run_blocking(move || {
             let blobs: Vec<String> = description
                 .manifest
                 .layers
@@ -225,7 +226,7 @@ impl Puller {
         }
         let (store, digest) = (self.store.clone(), config.digest.clone());
         // One that is here but wrong is fetched again.
-        if let Ok(bytes) = blocking(move || store.content.read(&digest)).await {
+        if let Ok(bytes) = run_blocking(move || store.content.read(&digest)).await {
             return Ok(bytes);
         }
         registry.document(&config.digest).await
@@ -241,7 +242,7 @@ impl Puller {
         let chain = unpack::chain_ids(&ConfigFile::parse(config_bytes)?.rootfs.diff_ids)?;
         let (store, layers) = (self.store.clone(), manifest.layers.clone());
         let progress = progress.clone();
-        blocking(move || {
+        run_blocking(move || {
             let mut missing = BTreeMap::new();
             for (layer, chain_id) in layers.into_iter().zip(&chain) {
                 content::hex_of(&layer.digest)?;
@@ -272,12 +273,4 @@ impl From<&str> for Credentials {
             })
             .unwrap_or_default()
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(Error::Interrupted(error)))
 }

@@ -38,6 +38,13 @@ pub enum Error {
     Container(String),
     #[error(transparent)]
     Libcontainer(Box<LibcontainerError>),
+    /// A step of starting a process that a function of libcontainer does.
+    #[error("{what}")]
+    Step {
+        what: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error>,
+    },
     #[error("{what}")]
     Systemd {
         what: String,
@@ -58,6 +65,13 @@ impl Error {
         move |source| Error::System {
             what,
             source: source.into(),
+        }
+    }
+
+    fn step<E: std::error::Error + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |error| Error::Step {
+            what,
+            source: Box::new(error),
         }
     }
 

@@ -24,7 +24,7 @@ pub fn become_process(
     if let Some(console) = console {
         // Made in the container's own devpts, so that its name means something inside.
         libcontainer::tty::setup_console(create_syscall().as_ref(), console.into_raw_fd(), false)
-            .map_err(|error| Error::Container(format!("terminal: {error}")))?;
+            .map_err(Error::step("terminal"))?;
     }
     for limit in process.rlimits().iter().flatten() {
         let value = libc::rlimit {
@@ -40,13 +40,12 @@ pub fn become_process(
         nix::sys::prctl::set_no_new_privs().map_err(Error::system("no_new_privs"))?;
     }
     if let Some(profile) = process.apparmor_profile() {
-        libcontainer::apparmor::apply_profile(profile)
-            .map_err(|error| Error::Container(format!("apparmor: {error}")))?;
+        libcontainer::apparmor::apply_profile(profile).map_err(Error::step("apparmor"))?;
     }
     let filter = |seccomp: &LinuxSeccomp| {
         libcontainer::seccomp::initialize_seccomp(seccomp)
             .map(|_| ())
-            .map_err(|error| Error::Container(format!("seccomp: {error}")))
+            .map_err(Error::step("seccomp"))
     };
     let home = home_of(process.user().uid());
     let cwd = process.cwd();
@@ -113,10 +112,10 @@ fn shed_privileges(process: &Process) -> Result<(), Error> {
     }
     let syscall = create_syscall();
     libcontainer::capabilities::reset_effective(syscall.as_ref())
-        .map_err(|error| Error::Container(format!("capabilities: {error}")))?;
+        .map_err(Error::step("capabilities"))?;
     if let Some(capabilities) = process.capabilities() {
         libcontainer::capabilities::drop_privileges(capabilities, syscall.as_ref())
-            .map_err(|error| Error::Container(format!("capabilities: {error}")))?;
+            .map_err(Error::step("capabilities"))?;
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ pub fn assemble(
         sandbox_table.clone(),
         container_table.clone(),
         images.clone(),
-        bundles.clone(),
+        bundles,
         events.clone(),
         exits.clone(),
     ));
@@ -112,7 +112,6 @@ pub fn assemble(
         sandbox_table,
         container_table,
         sandboxes,
-        bundles,
         exits,
         images: images.clone(),
         network,

@@ -14,7 +14,7 @@ use super::{
     images::Images,
     sandbox_table::SandboxTable,
     stop_signal::stop_signal,
-    tasks::blocking,
+    tasks::run_blocking,
     views::container_state,
 };
 use crate::{
@@ -78,7 +78,7 @@ impl Containers {
         let volumes = match config.mounts.iter().any(|mount| mount.image.is_some()) {
             true => {
                 let (bundles, config) = (self.bundles.clone(), config.clone());
-                blocking(move || bundles.volume_images(&config)).await?
+                run_blocking(move || bundles.volume_images(&config)).await?
             }
             false => Vec::new(),
         };
@@ -86,7 +86,7 @@ impl Containers {
         self.table.reserve(record.clone())?;
         let (id, sandbox_id) = (record.id.clone(), sandbox.id.clone());
         let bundles = self.bundles.clone();
-        let made = blocking(move || bundles.make(&record, &sandbox, &image, &volumes)).await;
+        let made = run_blocking(move || bundles.make(&record, &sandbox, &image, &volumes)).await;
         match made {
             Ok(identity) => {
                 self.table.update(&id, |record| {
@@ -314,7 +314,7 @@ impl Containers {
         }
         let (sandbox, image_id) = (record.sandbox.clone(), record.image_id.clone());
         let (host, table, bundles) = (self.host.clone(), self.table.clone(), self.bundles.clone());
-        blocking(move || {
+        run_blocking(move || {
             // After a lost shim the cgroup still exists, and its processes may not have ended.
             if let Err(error) = host.hierarchies().end_and_remove(&record.cgroup) {
                 tracing::debug!(%error, container = record.id, "a cgroup could not be removed");

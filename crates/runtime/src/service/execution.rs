@@ -73,7 +73,6 @@ impl Execution {
     }
 
     /// Writes the new limits to the container's cgroup and keeps them in its record. It blocks.
-    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     pub fn update_resources(&self, id: &str, limits: LinuxContainerResources) -> Result<(), Error> {
         let record = self.containers.record(id)?;
         if record.exit.is_some() {
@@ -106,7 +105,6 @@ impl Execution {
     }
 
     /// For a container that is not started yet, the limits are still in its bundle.
-    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn rewrite_limits(
         &self,
         sandbox: &str,

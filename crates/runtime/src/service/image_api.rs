@@ -12,7 +12,7 @@ use cri::v1::{
 use futures::stream::{self, BoxStream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Error, host::Host, images::Images, stats::written_by, tasks::blocking};
+use super::{Error, host::Host, images::Images, stats::written_by, tasks::run_blocking};
 use crate::{
     images::{Credentials, ImageRecord, ImageStore},
     snapshots::Snapshot,
@@ -103,13 +103,12 @@ impl ImageService for ImageApi {
             self.host.clone(),
             self.images.store().clone(),
         );
-        let response = blocking(move || Ok(usage(&host, &store, now)));
+        let response = run_blocking(move || Ok(usage(&host, &store, now)));
         Ok(Response::new(response.await?))
     }
 }
 
 /// The disk space of images, and of what containers have written.
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 fn usage(host: &Host, store: &ImageStore, now: i64) -> ImageFsInfoResponse {
     let usage = |path: &Path, used: Option<(u64, u64)>| FilesystemUsage {
         timestamp: now,

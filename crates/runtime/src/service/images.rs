@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{Error, container_table::ContainerTable, host::Host, pull_trace, tasks::blocking};
+use super::{Error, container_table::ContainerTable, host::Host, pull_trace, tasks::run_blocking};
 use crate::{
     config::Config,
     images::{Credentials, ImageRecord, ImageStore, Puller, Settings},
@@ -35,13 +35,13 @@ impl Images {
 
     pub async fn find_sound(&self, name: String) -> Result<Option<ImageRecord>, Error> {
         let store = self.store.clone();
-        blocking(move || Ok(store.find_sound(&name)?)).await
+        run_blocking(move || Ok(store.find_sound(&name)?)).await
     }
 
     /// The image of this name, or all images.
     pub async fn list(&self, name: Option<String>) -> Result<Vec<ImageRecord>, Error> {
         let store = self.store.clone();
-        blocking(move || match name {
+        run_blocking(move || match name {
             Some(name) => Ok(store.find(&name)?.into_iter().collect()),
             None => Ok(store.list()?),
         })
@@ -65,7 +65,7 @@ impl Images {
 
     pub async fn remove(&self, name: String) -> Result<(), Error> {
         let store = self.store.clone();
-        if blocking(move || Ok(store.remove(&name)?)).await? {
+        if run_blocking(move || Ok(store.remove(&name)?)).await? {
             self.collect().await;
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Images {
     /// go now.
     pub async fn container_removed(&self, image_id: &str) -> Result<(), Error> {
         let (store, image_id) = (self.store.clone(), image_id.to_owned());
-        if blocking(move || Ok(store.find(&image_id)?.is_none())).await? {
+        if run_blocking(move || Ok(store.find(&image_id)?.is_none())).await? {
             self.collect().await;
         }
         Ok(())
@@ -85,7 +85,7 @@ impl Images {
     /// added nothing is removed; the next call does it.
     pub async fn collect(&self) {
         let (store, used) = (self.store.clone(), self.containers.layers_in_use());
-        let collected = blocking(move || Ok(store.collect(&used)?)).await;
+        let collected = run_blocking(move || Ok(store.collect(&used)?)).await;
         if let Err(error) = collected {
             let error = environment::chain(&error);
             tracing::warn!(%error, "collecting unused layers");

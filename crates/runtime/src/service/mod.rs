@@ -1,7 +1,6 @@
 //! The CRI server: gRPC on a Unix socket over the runtime's parts.
 
 mod assembly;
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod bundles;
 mod container_table;
 mod containers;
@@ -11,15 +10,11 @@ mod events;
 mod execution;
 mod exits;
 mod features;
-#[allow(clippy::disallowed_methods, reason = "directories made at the start")]
 mod host;
 mod image_api;
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod image_volumes;
 mod images;
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod mapped;
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod metrics;
 mod pause_process;
 mod pod_network;
@@ -29,7 +24,6 @@ mod runtime_api;
 mod sandbox_options;
 mod sandbox_table;
 mod sandboxes;
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod stats;
 mod stop_signal;
 mod streams;
@@ -39,7 +33,7 @@ mod views;
 
 pub use error::Error;
 
-use std::{fs, io, os::unix::fs::PermissionsExt, time::Duration};
+use std::{io, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
@@ -101,7 +95,7 @@ pub async fn serve(
     } = assemble(config, environment, shutdown.child_token())?;
     recovery.run().await?;
     let listener = sys::listen(&socket).map_err(failed)?;
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    run_files::make_private(&socket).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let incoming = connections(UnixListener::from_std(listener).map_err(failed)?);
     let listener = streams.listen().await.map_err(failed)?;

@@ -12,9 +12,9 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::{
-    Error, bundles::Bundles, container_table::ContainerTable, exits::Exits, host::Host,
-    images::Images, pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes,
-    tasks::blocking,
+    Error, container_table::ContainerTable, exits::Exits, host::Host, images::Images, mapped,
+    pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes,
+    tasks::run_blocking,
 };
 use crate::{
     records::{ContainerRecord, SandboxPhase, SandboxRecord},
@@ -32,7 +32,6 @@ pub struct Recovery {
     pub sandbox_table: Arc<SandboxTable>,
     pub container_table: Arc<ContainerTable>,
     pub sandboxes: Arc<Sandboxes>,
-    pub bundles: Arc<Bundles>,
     pub exits: Arc<Exits>,
     pub images: Arc<Images>,
     pub network: Arc<PodNetwork>,
@@ -41,7 +40,7 @@ pub struct Recovery {
 impl Recovery {
     pub async fn run(self: Arc<Self>) -> Result<(), Error> {
         let recovery = self.clone();
-        let (sandboxes, containers) = blocking(move || recovery.load()).await?;
+        let (sandboxes, containers) = run_blocking(move || recovery.load()).await?;
         let boot_id = self.host.config().boot_id();
         let unfinished: Vec<String> = sandboxes
             .iter()
@@ -81,7 +80,6 @@ impl Recovery {
     }
 
     /// Reads the records and removes what belongs to no record.
-    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn load(&self) -> Result<(Vec<SandboxRecord>, Vec<ContainerRecord>), Error> {
         let root = &self.host.config().root;
         let read = self.sandbox_table.read_records();
@@ -100,7 +98,8 @@ impl Recovery {
             .partition(|container| known.contains(container.sandbox.as_str()));
         for container in orphans {
             self.host.hierarchies().kill(&container.cgroup);
-            self.bundles.remove(&container)?;
+            mapped::remove(&self.host.reachable(&container.id))?;
+            self.host.snapshot(&container.id).remove()?;
             self.container_table.remove_record(&container.id)?;
         }
         let shims = self.host.config().state.join("shims");

@@ -22,7 +22,7 @@ use super::{
     sandboxes::Sandboxes,
     stats::Stats,
     streams::Streams,
-    tasks::{blocking, finish},
+    tasks::{finish, run_blocking},
     views::{container_item, container_state, container_status, sandbox_item, sandbox_status},
 };
 use crate::{
@@ -275,7 +275,7 @@ impl RuntimeService for RuntimeApi {
         let id = self.container_table.id(&request.container_id)?;
         if let Some(limits) = request.linux {
             let execution = self.execution.clone();
-            blocking(move || execution.update_resources(&id, limits)).await?;
+            run_blocking(move || execution.update_resources(&id, limits)).await?;
         }
         Ok(Response::new(Default::default()))
     }
@@ -329,7 +329,7 @@ impl RuntimeService for RuntimeApi {
     ) -> Answer<ContainerStatsResponse> {
         let record = self.container(&request.into_inner().container_id)?;
         let stats = self.stats.clone();
-        let stats = blocking(move || Ok(stats.of_container(&record))).await?;
+        let stats = run_blocking(move || Ok(stats.of_container(&record))).await?;
         Ok(Response::new(ContainerStatsResponse { stats: Some(stats) }))
     }
 
@@ -361,7 +361,7 @@ impl RuntimeService for RuntimeApi {
     ) -> Answer<PodSandboxStatsResponse> {
         let record = self.sandbox(&request.into_inner().pod_sandbox_id)?;
         let stats = self.stats.clone();
-        let stats = blocking(move || Ok(stats.of_sandbox(&record))).await?;
+        let stats = run_blocking(move || Ok(stats.of_sandbox(&record))).await?;
         Ok(Response::new(PodSandboxStatsResponse {
             stats: Some(stats),
         }))
@@ -474,7 +474,7 @@ impl RuntimeApi {
             label_selector: filter.label_selector,
         });
         let stats = self.stats.clone();
-        blocking(move || {
+        run_blocking(move || {
             let measured = records.iter().map(|record| stats.of_container(record));
             Ok(measured.collect())
         })
@@ -484,7 +484,7 @@ impl RuntimeApi {
     async fn metrics_of_sandboxes(&self) -> Result<Vec<PodSandboxMetrics>, Error> {
         let records = self.sandbox_table.ready();
         let metrics = self.metrics.clone();
-        blocking(move || {
+        run_blocking(move || {
             let measured = records.iter().map(|record| metrics.of_sandbox(record));
             Ok(measured.collect())
         })
@@ -505,7 +505,7 @@ impl RuntimeApi {
             label_selector: filter.label_selector,
         });
         let stats = self.stats.clone();
-        blocking(move || {
+        run_blocking(move || {
             let measured = records.iter().map(|record| stats.of_sandbox(record));
             Ok(measured.collect())
         })

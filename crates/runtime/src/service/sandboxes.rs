@@ -15,7 +15,7 @@ use super::{
     pod_network::PodNetwork,
     sandbox_options::{namespace_options, sysctls},
     sandbox_table::SandboxTable,
-    tasks::blocking,
+    tasks::run_blocking,
 };
 use crate::{
     config::CgroupDriver,
@@ -162,7 +162,7 @@ impl Sandboxes {
         };
         let host_ipc = options.ipc() == NamespaceMode::Node;
         let path = self.table.path(id);
-        let written = blocking(move || {
+        let written = run_blocking(move || {
             files
                 .write(&hostname, dns.as_ref(), host_ipc)
                 .map_err(Error::file(path))
@@ -230,7 +230,7 @@ impl Sandboxes {
         };
         self.pause.end_shim(id).await?;
         let (host, table) = (self.host.clone(), self.table.clone());
-        blocking(move || {
+        run_blocking(move || {
             remove_files(&host, &record)?;
             table.remove_record(&record.id)
         })
@@ -243,7 +243,6 @@ impl Sandboxes {
 }
 
 /// Removes everything of a sandbox but its record.
-#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 fn remove_files(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     let directory = host.shim_directory(&record.id);
     let files = host.files(&record.id);

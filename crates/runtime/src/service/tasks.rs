@@ -5,7 +5,7 @@ use std::future::Future;
 use super::Error;
 
 /// Runs work that waits for the disk or the kernel on a thread that may block.
-pub async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work)

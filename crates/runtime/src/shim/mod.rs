@@ -6,17 +6,12 @@ mod attachment;
 pub mod client;
 mod connection;
 mod container;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod daemon;
 mod event_loop;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod logs;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod pause;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod process;
 pub mod protocol;
-#[allow(clippy::disallowed_methods, reason = "its own one-threaded process")]
 mod requests;
 pub mod session;
 mod streams;

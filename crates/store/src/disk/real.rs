@@ -61,7 +61,7 @@ impl Disk for RealDisk {
 
     async fn list(&self) -> io::Result<Vec<String>> {
         let directory = self.directory.clone();
-        blocking(move || {
+        run_blocking(move || {
             let mut names = Vec::new();
             for entry in fs::read_dir(directory)? {
                 if let Ok(name) = entry?.file_name().into_string()
@@ -78,7 +78,7 @@ impl Disk for RealDisk {
 
     async fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let path = self.path(name);
-        blocking(move || fs::read(path)).await
+        run_blocking(move || fs::read(path)).await
     }
 
     async fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -106,17 +106,17 @@ impl Disk for RealDisk {
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.path(from), self.path(to));
-        blocking(move || fs::rename(from, to)).await
+        run_blocking(move || fs::rename(from, to)).await
     }
 
     async fn remove(&self, name: &str) -> io::Result<()> {
         let path = self.path(name);
-        blocking(move || fs::remove_file(path)).await
+        run_blocking(move || fs::remove_file(path)).await
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
         let directory = self.directory.clone();
-        blocking(move || sync_directory(&directory)).await
+        run_blocking(move || sync_directory(&directory)).await
     }
 }
 
@@ -128,17 +128,17 @@ struct RealFile {
 impl DiskFile for RealFile {
     async fn append(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         let file = self.file.clone();
-        blocking(move || (&*file).write_all(&bytes)).await
+        run_blocking(move || (&*file).write_all(&bytes)).await
     }
 
     async fn sync(&mut self) -> io::Result<()> {
         let file = self.file.clone();
-        blocking(move || file.sync_data()).await
+        run_blocking(move || file.sync_data()).await
     }
 
     async fn append_and_sync(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         let file = self.file.clone();
-        blocking(move || {
+        run_blocking(move || {
             (&*file).write_all(&bytes)?;
             file.sync_data()
         })
@@ -153,13 +153,13 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 async fn open_file(
     open: impl FnOnce() -> io::Result<File> + Send + 'static,
 ) -> io::Result<Box<dyn DiskFile>> {
-    let file = blocking(open).await?;
+    let file = run_blocking(open).await?;
     Ok(Box::new(RealFile {
         file: Arc::new(file),
     }))
 }
 
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     match tokio::task::spawn_blocking(work).await {

@@ -135,7 +135,7 @@ impl Committer {
         if !FrameWriter::is_empty(&batch.frame) {
             let frame = std::mem::take(&mut batch.frame);
             if let Err(error) = self.log.commit(frame).await {
-                // Closed first, so that whoever is answered finds no open store.
+                // Closed first, so that a caller who gets an answer finds the store closed.
                 let reason = environment::chain(&error).to_string();
                 self.shared.close(&reason);
                 for answer in batch.answers {
@@ -253,7 +253,7 @@ impl Request {
 }
 
 impl Answer {
-    // Whoever no longer waits for an answer needs none: sending it may fail.
+    // Sending may fail because the caller does not wait for the answer any more.
     fn send(self) {
         match self {
             Answer::Transact(result, reply) => drop(reply.send(result)),

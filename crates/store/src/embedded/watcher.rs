@@ -1,5 +1,5 @@
 //! A watch: a cursor into the history and nothing more. It has no queue that a writer would fill,
-//! so a slow one costs nobody anything; when history has gone past it, it ends.
+//! so a slow one costs no memory; when history has gone past it, it ends.
 
 use std::collections::VecDeque;
 use std::pin::pin;

@@ -1,5 +1,5 @@
 //! A caller's watch: a cursor into the window. One that is older than the window reads a feed of its
-//! own until it has caught up. It has no queue, so a slow one costs nobody anything.
+//! own until it has caught up. It has no queue, so a slow one costs no memory.
 
 use std::collections::VecDeque;
 use std::pin::pin;

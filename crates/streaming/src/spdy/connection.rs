@@ -14,7 +14,7 @@ use super::open_streams::{OpenStreams, Role};
 use crate::headers::Headers;
 use crate::streams::{Outgoing, Sink, Source, WAITING_FRAMES};
 
-/// Streams that the peer has opened and nobody has taken yet.
+/// The most streams that the peer has opened and that have not been accepted yet.
 const WAITING_STREAMS: usize = 16;
 const READ_SIZE: usize = 32 * 1024;
 /// After our goodbye the peer's last bytes are read and dropped for this long, so that the
@@ -200,7 +200,7 @@ impl Reading {
                 if let Some(chunks) = self.streams.chunks(id)
                     && !bytes.is_empty()
                 {
-                    // Nobody reads any more: the bytes go nowhere.
+                    // The stream has no reader any more: the bytes are dropped.
                     let _ = chunks.send(bytes).await;
                 }
                 if fin {
@@ -243,7 +243,7 @@ impl Reading {
                 outgoing: self.outgoing.clone(),
             },
         };
-        // Nobody takes streams of the peer: a client's connection.
+        // A client's connection does not accept streams of the peer.
         if self.incoming.send(stream).await.is_err() {
             self.streams.forget(id);
             return self.outgoing.send(Outgoing::Reset(id)).await.is_ok();
@@ -300,7 +300,7 @@ async fn write<I: AsyncWrite>(
                 true
             }
         };
-        // What waits already goes with it.
+        // Frames that wait already are written together with it.
         if !end && !frames.is_empty() && out.len() < READ_SIZE {
             continue;
         }

@@ -141,7 +141,7 @@ impl Decoder {
                 Ok(Event::Reply { id, fin })
             }
             HEADERS => {
-                // The compression's state is shared by all blocks: also those nobody wants.
+                // All blocks share the state of the compression, so those that are not used are read too.
                 self.unpack(body.get(4..).ok_or(DecodeError::TooShort)?)?;
                 Ok(Event::Other)
             }

@@ -33,7 +33,7 @@ pub(super) async fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
     match (&*resource.group, &*resource.kind) {
         ("", "Namespace") if admitted.subresource.is_empty() => namespace(admitted),
         ("", "Pod") => pod(admitted).await,
-        _ if admitted.subresource.is_empty() => match template(&*resource.group, &*resource.kind) {
+        _ if admitted.subresource.is_empty() => match template(&resource.group, &resource.kind) {
             Some(path) => controller(admitted, path).await,
             None => Ok(()),
         },

@@ -98,7 +98,7 @@ struct File {
 }
 
 impl Provider {
-    /// How long an answer is good that does not say it itself.
+    /// How long an answer without a cache duration is kept.
     pub fn default_cache_duration(&self) -> Duration {
         let text = self.default_cache_duration.as_deref();
         text.and_then(duration).unwrap_or_default()

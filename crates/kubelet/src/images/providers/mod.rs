@@ -76,7 +76,7 @@ struct Known {
 #[derive(Default)]
 struct State {
     answers: BTreeMap<Key, Kept>,
-    /// Questions under way: whoever asks the same waits for the same answer.
+    /// Requests under way: the same request waits for the same answer.
     asking: BTreeMap<Key, Asking>,
 }
 
@@ -232,7 +232,7 @@ impl Providers {
                 None => {
                     let (asked, asked_as, measures) =
                         (known.clone(), key.clone(), self.measures.clone());
-                    // Goes on when the pod that asked is gone: another may wait for it.
+                    // Goes on when the pod that asked was deleted: another may wait for the answer.
                     let task = tokio::spawn(async move {
                         let began = Instant::now();
                         let answer = plugin::ask(&asked.provider, &question).await;
@@ -276,7 +276,7 @@ impl Providers {
         let given = found.metadata.annotations.unwrap_or_default();
         let mut annotations = BTreeMap::new();
         for key in &attributes.required_service_account_annotation_keys {
-            // Its absence is how an account says that it does not take part.
+            // A service account without the annotation does not take part.
             let Some(value) = given.get(key) else {
                 return Ok(None);
             };

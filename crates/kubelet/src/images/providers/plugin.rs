@@ -143,7 +143,7 @@ async fn run(provider: &Provider, question: &Question, request: &[u8]) -> Result
     if answer.len() as u64 > LONGEST_ANSWER {
         return Err("its answer is too long".to_owned());
     }
-    // Whatever it still has to say is not heard: it may not block on it.
+    // Further output is discarded: the program must not block on it.
     drop((output, complaint));
     let status = child.wait().await.map_err(text)?;
     if status.success() {

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use semantics::pod::is_sidecar;
 
 use crate::{
-    pod::plan,
-    pod_spec::{self, Role, find_lasting, uid},
-    resources::is_sidecar,
+    pod::restarts::may_restart,
+    pod_spec::{self, Role, find_init_or_app, uid},
     runtime::ContainerRecord,
     spans::{FailedAttempt, Spans},
 };
@@ -84,11 +84,11 @@ impl Attempts {
         if record.started_at == 0 || record.reason == "StartError" {
             return;
         }
-        let Some(spec) = find_lasting(pod, &record.name) else {
+        let Some(spec) = find_init_or_app(pod, &record.name) else {
             return;
         };
         let runs_once = pod_spec::role(pod, &record.name) == Role::Init && !is_sidecar(spec);
-        let restarts = plan::may_restart(pod, spec, record.exit_code);
+        let restarts = may_restart(pod, spec, record.exit_code);
         if record.exit_code == 0 && (runs_once || !restarts) {
             return;
         }

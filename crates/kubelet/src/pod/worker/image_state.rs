@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     backoff::{self, Backoff},
-    images::{Image, PullFailure},
+    image::Image,
+    images::PullFailure,
     pod::plan::Step,
 };
 

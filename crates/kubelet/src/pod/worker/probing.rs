@@ -1,13 +1,13 @@
 //! The probes of the pod's running containers: which run, and what they found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     pod::plan::KillReason,
-    pod_spec::find_lasting,
+    pod_spec::find_init_or_app,
     probes::Kind,
     runtime::{ContainerRecord, Observed},
 };
@@ -81,7 +81,7 @@ impl Probing {
         observed
             .running()
             .filter(|record| {
-                let is_probed = find_lasting(pod, &record.name)
+                let is_probed = find_init_or_app(pod, &record.name)
                     .is_some_and(|spec| spec.startup_probe.is_some());
                 !is_probed || self.startup_passed.contains(&record.id)
             })
@@ -100,7 +100,7 @@ impl Probing {
             .running()
             .filter(|record| started.contains(&record.id))
             .filter(|record| {
-                let is_probed = find_lasting(pod, &record.name)
+                let is_probed = find_init_or_app(pod, &record.name)
                     .is_some_and(|spec| spec.readiness_probe.is_some());
                 !is_probed || self.readiness_passed.contains(&record.id)
             })
@@ -123,10 +123,10 @@ impl Probing {
         });
         let mut new = Vec::new();
         for (key, record) in wanted {
-            if !self.running.contains_key(&key) {
-                let stop = CancellationToken::new();
-                new.push((key.1, record, stop.clone()));
-                self.running.insert(key, stop);
+            let kind = key.1;
+            if let Entry::Vacant(place) = self.running.entry(key) {
+                let stop = place.insert(CancellationToken::new());
+                new.push((kind, record, stop.clone()));
             }
         }
         new

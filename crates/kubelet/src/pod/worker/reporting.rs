@@ -154,3 +154,48 @@ impl Reporting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).expect("a status")
+    }
+
+    #[test]
+    fn details_wait_for_a_second_and_a_new_phase_does_not() {
+        let pod = Pod {
+            status: Some(status(json!({"phase": "Pending"}))),
+            ..Pod::default()
+        };
+        let mut reporting = Reporting::new(&pod);
+        let details = json!({"phase": "Pending", "podIP": "10.0.0.9"});
+        assert!(reporting.must_write(&details));
+        assert_eq!(reporting.hold_back(&details, 5), Some(5 + SECOND));
+        assert_eq!(reporting.hold_back(&details, 5 + SECOND), None);
+        let running = json!({"phase": "Running"});
+        assert_eq!(reporting.hold_back(&running, 5), None);
+    }
+
+    #[test]
+    fn running_and_ready_are_reported_once() {
+        let mut reporting = Reporting::new(&Pod::default());
+        let running = status(
+            json!({"phase": "Running", "containerStatuses": [{"name": "a",
+            "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {}}}]}),
+        );
+        let firsts = reporting.writing_begins(&running);
+        assert!(firsts.running && firsts.run && !firsts.ready);
+        assert!(!reporting.must_write(&json!({})), "one write at a time");
+        reporting.writing_failed();
+        let mut ready = running;
+        ready.conditions = serde_json::from_value(json!([{"type": "Ready", "status": "True"}]))
+            .expect("conditions");
+        let firsts = reporting.writing_begins(&ready);
+        assert!(!firsts.running && !firsts.run && firsts.ready);
+        assert_eq!(reporting.writing_begins(&ready), Firsts::default());
+    }
+}

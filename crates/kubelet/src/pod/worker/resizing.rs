@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 
 use crate::{
     pod::resize::{self, Pending, Progress},
-    pod_spec::find_lasting,
+    pod_spec::find_init_or_app,
     resources,
     runtime::Observed,
 };
@@ -124,7 +124,7 @@ impl Resizing {
     /// Whether everything that runs has what was granted, so that the pod's cgroup can follow.
     pub fn can_settle(&self, pod: &Pod, observed: &Observed) -> bool {
         let differs = |record: &crate::runtime::ContainerRecord| {
-            let spec = find_lasting(pod, &record.name);
+            let spec = find_init_or_app(pod, &record.name);
             let both = spec.zip(self.actual.get(&record.id));
             both.is_some_and(|(spec, actual)| {
                 !resize::changes(spec.resources.as_ref(), actual).is_empty()

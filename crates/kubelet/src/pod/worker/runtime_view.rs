@@ -63,3 +63,31 @@ impl RuntimeView {
         self.observed.as_mut()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_that_began_before_an_own_change_is_stale() {
+        let mut view = RuntimeView::new();
+        let epoch = view.begin_reading().expect("the first reading is due");
+        assert_eq!(view.begin_reading(), None, "one reading at a time");
+        view.own_change();
+        assert!(!view.reading_ended(epoch, Ok(Observed::default())));
+        assert!(view.observed().is_none());
+        let epoch = view.begin_reading().expect("it is read again");
+        assert!(view.reading_ended(epoch, Ok(Observed::default())));
+        assert!(view.observed().is_some());
+        assert_eq!(view.begin_reading(), None, "nothing has changed");
+    }
+
+    #[test]
+    fn a_failed_reading_is_tried_again() {
+        let mut view = RuntimeView::new();
+        let epoch = view.begin_reading().expect("due");
+        let failed = Err(tonic::Status::unavailable("no runtime"));
+        assert!(!view.reading_ended(epoch, failed));
+        assert!(view.begin_reading().is_some());
+    }
+}

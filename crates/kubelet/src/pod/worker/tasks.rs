@@ -52,14 +52,11 @@ impl Tasks {
     }
 
     /// Begins `work`. `apply` is called with its result when the worker next looks.
-    pub fn spawn<T: 'static>(
+    pub fn spawn<T: Send + 'static>(
         &mut self,
         work: impl Future<Output = T> + Send + 'static,
         apply: impl FnOnce(&mut Worker, T) + Send + 'static,
-    ) -> AbortHandle
-    where
-        T: Send,
-    {
+    ) -> AbortHandle {
         self.all.spawn(async move {
             let result = work.await;
             Box::new(move |worker: &mut Worker| apply(worker, result)) as TaskResult

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
+use semantics::pod::is_sidecar;
 use tokio::sync::watch;
 
-use crate::{pod::plan::Busy, resources::is_sidecar, runtime::Observed};
+use crate::{pod::plan::Busy, runtime::Observed};
 
 pub(super) struct Turns {
     /// Names of the containers that run.

@@ -124,3 +124,42 @@ impl VolumeState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_mounts_are_tried_again_with_a_growing_delay() {
+        let mut volumes = VolumeState::default();
+        let mut delay = || volumes.mount_failed(0);
+        assert_eq!(delay(), FIRST_MOUNT_RETRY);
+        assert_eq!(delay(), 2 * FIRST_MOUNT_RETRY);
+        assert_eq!((0..10).map(|_| delay()).last(), Some(LAST_MOUNT_RETRY));
+        volumes.mount_succeeded(Mounted::default());
+        assert_eq!(volumes.mount_failed(0), FIRST_MOUNT_RETRY);
+    }
+
+    #[test]
+    fn one_refresh_runs_at_a_time() {
+        let mut volumes = VolumeState::default();
+        volumes.mount_succeeded(Mounted::default());
+        assert!(matches!(volumes.due(0), DueRefresh::Nothing));
+        volumes.want_refresh();
+        assert!(matches!(volumes.due(0), DueRefresh::Refresh));
+        volumes.refresh_begins(0);
+        volumes.want_refresh();
+        assert!(matches!(volumes.due(0), DueRefresh::Nothing));
+        volumes.refresh_ended(Mounted::default(), true, 0);
+        assert!(matches!(volumes.due(0), DueRefresh::Refresh));
+    }
+
+    #[test]
+    fn a_failed_mount_is_tried_at_once_when_what_it_shows_changes() {
+        let mut volumes = VolumeState::default();
+        volumes.mount_failed(0);
+        assert!(matches!(volumes.due(0), DueRefresh::Nothing));
+        volumes.want_refresh();
+        assert!(matches!(volumes.due(0), DueRefresh::MountAgain));
+    }
+}

@@ -6,9 +6,7 @@
 mod auth;
 mod body;
 mod challenge;
-#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod endpoint;
-#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod hosts;
 
 pub use endpoint::{Endpoint, Want};

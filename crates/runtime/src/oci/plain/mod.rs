@@ -127,9 +127,7 @@ impl Plain {
                 what: "settings",
                 source,
             })?;
-        settings
-            .save(directory)
-            .map_err(|error| Error::Container(error.to_string()))?;
+        settings.save(directory).map_err(Error::step("settings"))?;
         let mut container = Container::new(id, ContainerStatus::Created, None, bundle, directory)
             .map_err(Error::container)?;
         container

@@ -2,7 +2,6 @@
 //! run in order for ADD and CHECK and in reverse for DEL, results passed on and remembered; STATUS
 //! before the first pod, GC for attachments without a sandbox.
 
-#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod configuration;
 mod invoke;
 
@@ -16,7 +15,7 @@ use std::{
 use cri::v1::{DnsConfig, PortMapping, Protocol};
 use serde_json::{Map, Value, json};
 
-use crate::config::OwnPlugin;
+use crate::{config::OwnPlugin, run_files};
 use configuration::Configuration;
 use invoke::{Call, Environment, invoke};
 
@@ -116,9 +115,10 @@ impl Network {
             "network": self.configuration.name, "container": attachment.sandbox,
             "interface": INTERFACE, "result": result, "capabilities": capabilities(attachment),
         });
-        let _ = std::fs::create_dir_all(&self.cache);
-        if let Err(error) = std::fs::write(self.cached(attachment.sandbox), stored.to_string()) {
-            tracing::warn!(%error, "cannot remember a CNI result");
+        let _ = run_files::create_directory(&self.cache);
+        let cached = self.cached(attachment.sandbox);
+        if let Err(error) = run_files::write_private(&cached, stored.to_string().as_bytes()) {
+            tracing::warn!(%error, "a CNI result could not be cached");
         }
         Ok(addresses(&result))
     }
@@ -130,7 +130,7 @@ impl Network {
             None => (capabilities(attachment), None),
         };
         self.del_with(attachment, &args, previous).await?;
-        let _ = std::fs::remove_file(self.cached(attachment.sandbox));
+        let _ = run_files::remove(&self.cached(attachment.sandbox));
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Network {
 
     /// The capabilities and the result of an earlier ADD.
     fn remembered(&self, sandbox: &str) -> Option<(Map<String, Value>, Value)> {
-        let bytes = std::fs::read(self.cached(sandbox)).ok()?;
+        let bytes = run_files::read(&self.cached(sandbox)).ok()?;
         let mut stored: Value = serde_json::from_slice(&bytes).ok()?;
         let args = match stored["capabilities"].take() {
             Value::Object(args) => args,
@@ -243,13 +243,9 @@ impl Network {
     }
 
     fn remembered_sandboxes(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.cache).into_iter().flatten();
-        let mut sandboxes: Vec<String> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                Some(name.strip_suffix(".json")?.to_owned())
-            })
+        let mut sandboxes: Vec<String> = run_files::names(&self.cache)
+            .iter()
+            .filter_map(|name| Some(name.strip_suffix(".json")?.to_owned()))
             .collect();
         sandboxes.sort();
         sandboxes

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::sandbox_config::runtime_handler;
 use crate::{
     container::{config, env, hosts, security, service_env, users},
-    images::Image,
+    image::Image,
     pod::services::PodServices,
     runtime::Sandbox,
     volumes::{self, HeldObjects, Mounted, mounts},

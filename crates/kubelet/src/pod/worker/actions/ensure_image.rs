@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use trace::Hop;
 
 use crate::{
-    images::{self, Image, PullFailure},
+    image::Image,
+    images::{self, PullFailure},
     pod::{services::PodServices, status::Waiting, worker::Worker},
     pod_spec::{self, uid},
     volumes::HeldObjects,

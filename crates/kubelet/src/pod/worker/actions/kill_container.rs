@@ -11,11 +11,12 @@ use super::{RETRY_PAUSE, pod_ips, termination_message};
 use crate::{
     hooks,
     pod::{
-        plan::{self, KillReason},
+        plan::KillReason,
+        restarts::restarts_failed,
         services::PodServices,
         worker::{Worker, turns::Turn},
     },
-    pod_spec::{find_lasting, uid},
+    pod_spec::{find_init_or_app, uid},
     runtime::{ContainerRecord, ContainerState, observe},
 };
 
@@ -47,7 +48,7 @@ pub(super) fn begin(worker: &mut Worker, id: String, container: String, reason: 
     let Some(record) = observed.containers.iter().find(|record| record.id == id) else {
         return;
     };
-    let spec = find_lasting(&pod, &container);
+    let spec = find_init_or_app(&pod, &container);
     let probe = match reason {
         KillReason::LivenessProbe => spec.and_then(|spec| spec.liveness_probe.as_ref()),
         KillReason::StartupProbe => spec.and_then(|spec| spec.startup_probe.as_ref()),
@@ -125,7 +126,7 @@ fn message(pod: &Pod, container: &str, reason: KillReason) -> String {
     let restarts = match reason {
         KillReason::DefinitionChanged => true,
         KillReason::Resize => false,
-        _ => find_lasting(pod, container).is_some_and(|spec| plan::restarts_failed(pod, spec)),
+        _ => find_init_or_app(pod, container).is_some_and(|spec| restarts_failed(pod, spec)),
     };
     match restarts {
         true => format!("Container {container} {cause}, will be restarted"),
@@ -145,7 +146,7 @@ pub(super) async fn run(services: Arc<PodServices>, mut kill: Kill) -> Option<Co
     };
     report(Severity::Normal, "Killing", &kill.message);
     let began = spans.now();
-    let spec = find_lasting(pod, &kill.container);
+    let spec = find_init_or_app(pod, &kill.container);
     let hook = spec
         .and_then(|spec| spec.lifecycle.as_ref())
         .and_then(|lifecycle| lifecycle.pre_stop.as_ref());

@@ -5,7 +5,7 @@ use trace::Hop;
 use crate::{
     pod::worker::Worker,
     pod_spec::uid,
-    volumes::{self, Mounted},
+    volumes::{Mounted, VolumeFailure},
 };
 
 /// The step as the timeline names it.
@@ -30,7 +30,7 @@ pub fn begin(worker: &mut Worker) {
     worker.tasks.spawn_preparation(work, ended);
 }
 
-fn ended(worker: &mut Worker, (mounted, failures): (Mounted, Vec<volumes::Failure>)) {
+fn ended(worker: &mut Worker, (mounted, failures): (Mounted, Vec<VolumeFailure>)) {
     if failures.is_empty() {
         worker.volumes.mount_succeeded(mounted);
         worker.attempts.succeeded(STEP);
@@ -45,7 +45,7 @@ fn ended(worker: &mut Worker, (mounted, failures): (Mounted, Vec<volumes::Failur
 }
 
 /// An event for each volume that failed.
-pub(super) fn report_failures(worker: &Worker, failures: &[volumes::Failure]) {
+pub(super) fn report_failures(worker: &Worker, failures: &[VolumeFailure]) {
     for failure in failures {
         worker.services.telemetry.events.warning(
             worker.pod(),

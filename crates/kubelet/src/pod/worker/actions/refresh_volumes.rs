@@ -4,7 +4,7 @@
 use super::mount_volumes::{self, report_failures};
 use crate::{
     pod::worker::{Worker, volume_state::DueRefresh},
-    volumes::{self, Mounted},
+    volumes::{Mounted, VolumeFailure},
 };
 
 pub fn begin_if_due(worker: &mut Worker) {
@@ -33,7 +33,7 @@ fn begin(worker: &mut Worker, now: i64) {
     worker.tasks.spawn_preparation(work, ended);
 }
 
-fn ended(worker: &mut Worker, (mounted, failures): (Mounted, Vec<volumes::Failure>)) {
+fn ended(worker: &mut Worker, (mounted, failures): (Mounted, Vec<VolumeFailure>)) {
     let now = worker.now();
     worker
         .volumes

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use crate::{
     container::config,
     pod::{measuring::cgroups_changed, resize, services::PodServices, worker::Worker},
-    pod_spec::find_lasting,
+    pod_spec::find_init_or_app,
     resources,
     runtime::rpc_error,
 };
 
 pub(super) fn begin(worker: &mut Worker, id: String, container: String) {
     let pod = worker.pod().clone();
-    let Some(spec) = find_lasting(&pod, &container).cloned() else {
+    let Some(spec) = find_init_or_app(&pod, &container).cloned() else {
         return;
     };
     worker.tasks.busy_mut().resizing.insert(id.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::pod_ips;
 use crate::{
     pod::worker::Worker,
-    pod_spec::find_lasting,
+    pod_spec::find_init_or_app,
     probes::{self, Kind},
     runtime::ContainerRecord,
 };
@@ -23,7 +23,7 @@ pub fn begin_and_end(worker: &mut Worker) {
     let is_ending = worker.is_ending();
     let mut wanted: BTreeMap<(String, Kind), &ContainerRecord> = BTreeMap::new();
     for record in observed.running() {
-        let Some(spec) = find_lasting(pod, &record.name) else {
+        let Some(spec) = find_init_or_app(pod, &record.name) else {
             continue;
         };
         let is_started = started.contains(&record.id);
@@ -40,7 +40,7 @@ pub fn begin_and_end(worker: &mut Worker) {
     let host_ip = &worker.services.settings.host_ip;
     let now = worker.services.environment.now_micros();
     for (kind, record, stop) in worker.probing.match_with(wanted) {
-        let Some(spec) = find_lasting(pod, &record.name) else {
+        let Some(spec) = find_init_or_app(pod, &record.name) else {
             continue;
         };
         let target = probes::Target {

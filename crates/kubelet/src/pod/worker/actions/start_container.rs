@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     hooks,
-    images::Image,
+    image::Image,
     measures::Counter,
     pod::{
         measuring::container_kind,

@@ -3,42 +3,43 @@
 
 use crate::{
     pod::plan::Busy,
-    runtime::{ContainerRecord, ContainerState, Observed, Seen, Sighting},
+    runtime::{ContainerRecord, ContainerState, Observed, ReportedContainer, ReportedSandbox},
 };
 
 /// An event describes one sandbox and all its containers.
-pub(super) fn is_new(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
-    let id = &sighting.sandbox;
+pub(super) fn is_new(observed: &Observed, busy: &Busy, reported: &ReportedSandbox) -> bool {
+    let id = &reported.sandbox;
     let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
     let expected = match sandbox {
         Some(sandbox) => {
-            sandbox.ready == sighting.ready || !sighting.ready && busy.stopping.contains(id)
+            sandbox.ready == reported.ready || !reported.ready && busy.stopping.contains(id)
         }
-        None => busy.sandbox && sighting.ready,
+        None => busy.sandbox && reported.ready,
     };
     let known: Vec<&ContainerRecord> = observed
         .containers
         .iter()
         .filter(|record| record.sandbox_id == *id)
         .collect();
-    let is_expected = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
-        Some(record) => {
-            record.state == seen.state
-                || seen.state == ContainerState::Exited && busy.killing.contains(&seen.id)
-        }
-        None => {
-            let begins = matches!(
-                seen.state,
-                ContainerState::Created | ContainerState::Running
-            );
-            begins && busy.starting.contains(&seen.name)
-        }
-    };
+    let is_expected =
+        |seen: &ReportedContainer| match known.iter().find(|record| record.id == seen.id) {
+            Some(record) => {
+                record.state == seen.state
+                    || seen.state == ContainerState::Exited && busy.killing.contains(&seen.id)
+            }
+            None => {
+                let begins = matches!(
+                    seen.state,
+                    ContainerState::Created | ContainerState::Running
+                );
+                begins && busy.starting.contains(&seen.name)
+            }
+        };
     let gone = |record: &&ContainerRecord| {
         !busy.removing.contains(&record.id)
-            && !sighting.containers.iter().any(|seen| seen.id == record.id)
+            && !reported.containers.iter().any(|seen| seen.id == record.id)
     };
-    !expected || !sighting.containers.iter().all(is_expected) || known.iter().any(gone)
+    !expected || !reported.containers.iter().all(is_expected) || known.iter().any(gone)
 }
 
 #[cfg(test)]
@@ -74,13 +75,13 @@ mod tests {
         }
     }
 
-    fn sighting(ready: bool, containers: &[(&str, ContainerState)]) -> Sighting {
-        let seen = |(id, state): &(&str, ContainerState)| Seen {
+    fn reported(ready: bool, containers: &[(&str, ContainerState)]) -> ReportedSandbox {
+        let seen = |(id, state): &(&str, ContainerState)| ReportedContainer {
             id: (*id).into(),
             name: format!("name-{id}"),
             state: *state,
         };
-        Sighting {
+        ReportedSandbox {
             sandbox: "s".into(),
             ready,
             containers: containers.iter().map(seen).collect(),
@@ -93,13 +94,13 @@ mod tests {
     fn what_is_known_is_not_new() {
         let idle = Busy::default();
         let one = [("a", Running)];
-        assert!(!is_new(&observed(&one), &idle, &sighting(true, &one)));
+        assert!(!is_new(&observed(&one), &idle, &reported(true, &one)));
         for news in [
-            sighting(true, &[("a", Exited)]),
-            sighting(true, &[("a", Running), ("b", Running)]),
-            sighting(true, &[]),
-            sighting(false, &one),
-            Sighting {
+            reported(true, &[("a", Exited)]),
+            reported(true, &[("a", Running), ("b", Running)]),
+            reported(true, &[]),
+            reported(false, &one),
+            ReportedSandbox {
                 sandbox: "another".into(),
                 ready: true,
                 containers: Vec::new(),
@@ -115,15 +116,15 @@ mod tests {
             sandbox: true,
             ..Busy::default()
         };
-        assert!(!is_new(&Observed::default(), &busy, &sighting(true, &[])));
-        assert!(is_new(&Observed::default(), &busy, &sighting(false, &[])));
+        assert!(!is_new(&Observed::default(), &busy, &reported(true, &[])));
+        assert!(is_new(&Observed::default(), &busy, &reported(false, &[])));
         let mut busy = Busy::default();
         busy.starting.insert("name-a".into());
         for state in [Created, Running] {
-            let seen = sighting(true, &[("a", state)]);
+            let seen = reported(true, &[("a", state)]);
             assert!(!is_new(&observed(&[]), &busy, &seen));
         }
-        let over = sighting(true, &[("a", Exited)]);
+        let over = reported(true, &[("a", Exited)]);
         assert!(is_new(&observed(&[]), &busy, &over));
         let mut busy = Busy::default();
         busy.killing.insert("a".into());
@@ -131,7 +132,7 @@ mod tests {
         let mut busy = Busy::default();
         busy.removing.insert("a".into());
         busy.stopping.insert("s".into());
-        let nothing = sighting(false, &[]);
+        let nothing = reported(false, &[]);
         assert!(!is_new(&observed(&[("a", Exited)]), &busy, &nothing));
     }
 
@@ -140,9 +141,9 @@ mod tests {
         let mut busy = Busy::default();
         busy.starting.insert("name-b".into());
         let known = observed(&[("a", Running)]);
-        let seen = sighting(true, &[("a", Exited), ("b", Created)]);
+        let seen = reported(true, &[("a", Exited), ("b", Created)]);
         assert!(is_new(&known, &busy, &seen));
-        let seen = sighting(true, &[("a", Running), ("b", Created)]);
+        let seen = reported(true, &[("a", Running), ("b", Created)]);
         assert!(!is_new(&known, &busy, &seen));
     }
 }

@@ -1,12 +1,33 @@
 //! What a kubelet's counters say: CPU rates between two looks at the same container some time
-//! apart, or since its start when there was no look before. Pure.
+//! apart, or since its start when there was no look before. Kept by node, as many as there are nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::Value;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Two looks closer together say little, in microseconds.
 const SHORTEST: i64 = 10_000_000;
+
+/// The newest samples by node. As many as there are nodes.
+#[derive(Default)]
+pub(crate) struct Samples(Mutex<BTreeMap<String, (Instant, Arc<NodeSample>)>>);
+
+impl Samples {
+    /// The newest sample of a node, and when it was taken.
+    pub fn newest(&self, node: &str) -> Option<(Instant, Arc<NodeSample>)> {
+        self.0.lock().get(node).cloned()
+    }
+
+    /// Keeps a sample that was taken now, and forgets the nodes that do not exist.
+    pub fn put(&self, node: &str, sample: Arc<NodeSample>, exists: impl Fn(&str) -> bool) {
+        let mut samples = self.0.lock();
+        samples.insert(node.to_string(), (Instant::now(), sample));
+        samples.retain(|name, _| exists(name));
+    }
+}
 
 /// Counters at one time. Times are microseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use api::catalogue::Resource;
+use api::protobuf::Message;
 use api::{Reason, Status, Value};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::forms::Made;
 use super::layout::Layout;
 
 /// The member that clients see and the store does not hold, around its digits.
@@ -15,7 +16,7 @@ const VERSION: [&[u8]; 2] = [b"\"resourceVersion\":\"", b"\","];
 
 /// An object at one revision.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CachedObject {
     /// `namespace/name`, or `name` for cluster-scoped kinds.
     pub key: Arc<str>,
     /// Canonical JSON without `metadata.resourceVersion`.
@@ -38,6 +39,49 @@ pub(crate) struct Outline {
     layout: Layout,
     /// Other forms of the object, without its resourceVersion too.
     pub(super) forms: Made,
+}
+
+/// Which protobuf message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    Object = 0,
+    /// `PartialObjectMetadata`.
+    Metadata = 1,
+}
+
+/// Which form is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Message(Shape),
+    Version,
+}
+
+/// An object's forms.
+pub(super) type Made = Mutex<Kinds>;
+
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    /// By [`Shape`].
+    pub messages: [Option<Arc<Message>>; 2],
+    /// The object in another version; no kind has more than one other.
+    pub version: Option<Version>,
+}
+
+/// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub definition: &'static str,
+    pub bytes: Bytes,
+    pub outline: Arc<Outline>,
+}
+
+impl Kinds {
+    pub fn forget(&mut self, slot: Slot) {
+        match slot {
+            Slot::Message(shape) => self.messages[shape as usize] = None,
+            Slot::Version => self.version = None,
+        }
+    }
 }
 
 impl Outline {
@@ -81,35 +125,40 @@ impl Outline {
     }
 }
 
-impl Entry {
+impl CachedObject {
     /// Reads the bytes of a stored object.
     pub fn decode(
         resource: &Resource,
         key: &str,
         bytes: Bytes,
         revision: u64,
-    ) -> Result<Entry, Status> {
+    ) -> Result<CachedObject, Status> {
         let object = Value::from_json(&bytes).map_err(Status::internal)?;
-        Entry::new(resource, key, bytes, revision, &object)
+        CachedObject::new(resource, key, bytes, revision, &object)
     }
 
-    /// As [`Entry::decode`], by one who already has the tree.
+    /// As [`CachedObject::decode`], by one who already has the tree.
     pub fn new(
         resource: &Resource,
         key: &str,
         bytes: Bytes,
         revision: u64,
         object: &Value,
-    ) -> Result<Entry, Status> {
+    ) -> Result<CachedObject, Status> {
         let outline = Outline::of(resource, key, &bytes, object)?;
-        let mut entry = Entry::with_outline(key, bytes, revision, outline.into());
+        let mut entry = CachedObject::with_outline(key, bytes, revision, outline.into());
         entry.is_shared = false;
         Ok(entry)
     }
 
     /// An entry whose writer and feed share its outline.
-    pub fn with_outline(key: &str, bytes: Bytes, revision: u64, outline: Arc<Outline>) -> Entry {
-        Entry {
+    pub fn with_outline(
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+        outline: Arc<Outline>,
+    ) -> CachedObject {
+        CachedObject {
             key: key.into(),
             bytes,
             revision,
@@ -118,7 +167,7 @@ impl Entry {
         }
     }
 
-    pub fn into_shared(mut self) -> Arc<Entry> {
+    pub fn into_shared(mut self) -> Arc<CachedObject> {
         self.is_shared = true;
         Arc::new(self)
     }

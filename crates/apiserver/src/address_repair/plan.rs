@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::Value;
 
-use crate::allocation::companions::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::allocation::{FAMILY_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
 
 /// A record may be older than its Service by the time that a request may take.
 const UNFINISHED_SECONDS: i64 = 60;
@@ -85,7 +85,7 @@ pub enum Subject {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RepairPlan {
     pub steps: Vec<Step>,
     pub findings: BTreeSet<Finding>,
     /// The second in which something has to be looked at again.
@@ -133,8 +133,8 @@ fn created(object: &Value) -> i64 {
 }
 
 impl World {
-    pub fn plan(&self, now: i64) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub fn plan(&self, now: i64) -> RepairPlan {
+        let mut outcome = RepairPlan::default();
         for (key, (_, claim)) in &self.services {
             let (namespace, name) = key.split_once('/').unwrap_or(("", key));
             let service = (namespace.to_string(), name.to_string());
@@ -155,7 +155,7 @@ impl World {
         self.services.get(key.as_str()).map(|(_, claim)| claim)
     }
 
-    fn check_claim(&self, service: &ServiceName, address: IpAddr, outcome: &mut Outcome) {
+    fn check_claim(&self, service: &ServiceName, address: IpAddr, outcome: &mut RepairPlan) {
         let mut find = |fault| {
             outcome.findings.insert(Finding {
                 fault,
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    fn check_record(&self, address: IpAddr, record: &Record, now: i64, outcome: &mut Outcome) {
+    fn check_record(&self, address: IpAddr, record: &Record, now: i64, outcome: &mut RepairPlan) {
         if !record.is_managed {
             return;
         }
@@ -227,7 +227,7 @@ impl World {
     }
 }
 
-impl Outcome {
+impl RepairPlan {
     /// Whose finalizer holds a record has to let it go first.
     fn delete(&mut self, address: IpAddr, record: &Record, service: Option<ServiceName>) {
         let is_known = self
@@ -397,7 +397,7 @@ mod tests {
                 ("fd00::1", of("a", OLD, "IPv6")),
             ],
         );
-        assert_eq!(world.plan(now()), Outcome::default());
+        assert_eq!(world.plan(now()), RepairPlan::default());
     }
 
     #[test]

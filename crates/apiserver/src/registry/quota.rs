@@ -9,13 +9,14 @@ use api::resources::{Amounts, add, to_document};
 use api::{Status, Value};
 use futures::future::BoxFuture;
 
-use super::{Admitted, Operation};
-use crate::registry::{Target, update_past_rules};
-use crate::server::Context;
+use super::Target;
+use super::past_rules::update_past_rules;
+use crate::admission::{Admitted, Operation};
+use crate::context::Context;
 
 /// What a request took from the quotas of its namespace.
 #[derive(Default)]
-pub(crate) struct Charge {
+pub(super) struct Charge {
     namespace: String,
     taken: Vec<(String, Amounts)>,
 }

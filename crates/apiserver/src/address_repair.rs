@@ -14,11 +14,12 @@ use bytes::Bytes;
 use store::{Compare, Operation, Transaction, TransactionResult};
 use tokio_util::sync::CancellationToken;
 
-use super::companions::record;
 use crate::cache::{ResourceCache, key_of};
+use crate::context::Context;
 use crate::hops::Hops;
 use crate::registry;
-use crate::server::{Context, Server, store_failure};
+use crate::server::Server;
+use crate::storage::{store_failure, store_key};
 use plan::{Claim, Finding, Record, Step, World};
 
 /// How often it is looked whether anything changed. Nobody waits for a repair.
@@ -74,7 +75,7 @@ impl Repair {
                 tell(server, finding).await?;
             }
             self.told = outcome.findings;
-            server.reach(newest).await?;
+            server.objects.reach(newest).await?;
         }
         Ok(())
     }
@@ -115,7 +116,7 @@ impl Repair {
             Step::Create { address, service } => (address, Some(service)),
             Step::Delete { address, service } => (address, service.as_ref()),
         };
-        let key = Server::store_key(addresses, "", &address.to_string());
+        let key = store_key(addresses, "", &address.to_string());
         let held = self.world.records.get(address.to_string().as_str());
         let mut compare = vec![Compare::ModRevision {
             key: key.clone(),
@@ -124,13 +125,15 @@ impl Repair {
         if let Some((namespace, name)) = service {
             let known = self.world.services.get(key_of(namespace, name).as_str());
             compare.push(Compare::ModRevision {
-                key: Server::store_key(services, namespace, name),
+                key: store_key(services, namespace, name),
                 revision: known.map_or(0, |(revision, _)| *revision),
             });
         }
         let operation = match (step, service) {
             (Step::Create { .. }, Some((namespace, name))) => {
-                let object = record(server, addresses, *address, (namespace, name));
+                let object = server
+                    .services
+                    .record(addresses, *address, (namespace, name));
                 let value = Bytes::from(object.to_json());
                 Operation::Put {
                     key,
@@ -144,7 +147,7 @@ impl Repair {
             compare,
             then: vec![operation],
         };
-        let result = server.store.transact(transaction).await;
+        let result = server.objects.store().transact(transaction).await;
         Ok(match result.map_err(store_failure)? {
             TransactionResult::Committed { revision, .. } => revision,
             TransactionResult::Failed { revision, .. } => revision,

@@ -1,0 +1,79 @@
+//! One request on its way: who asks for what, and what is to be said about it.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::identity::Identity;
+use crate::negotiate::Output;
+use crate::query::Query;
+use crate::request::RequestInfo;
+use crate::server::Server;
+
+/// One request on its way.
+pub(crate) struct Context {
+    pub server: Arc<Server>,
+    pub identity: Arc<Identity>,
+    pub info: RequestInfo,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub output: Output,
+    pub dry_run: bool,
+    /// When the request arrived, in microseconds since the Unix epoch.
+    pub received: i64,
+    /// Ends watches and followed logs of the network when the listener shuts down.
+    pub closing: CancellationToken,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Context {
+    pub fn new(
+        server: Arc<Server>,
+        identity: Arc<Identity>,
+        info: RequestInfo,
+        query: Query,
+        headers: HeaderMap,
+    ) -> Context {
+        let received = server.environment.now_micros();
+        Context {
+            server,
+            identity,
+            info,
+            query,
+            headers,
+            output: Output::JSON,
+            dry_run: false,
+            received,
+            closing: CancellationToken::new(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// A request the server makes to itself, e.g. at its start.
+    pub fn internal(server: &Arc<Server>) -> Context {
+        let mut headers = HeaderMap::new();
+        let agent = HeaderValue::from_static("kube-apiserver");
+        headers.insert(http::header::USER_AGENT, agent);
+        Context::new(
+            server.clone(),
+            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
+            RequestInfo::default(),
+            Query::default(),
+            headers,
+        )
+    }
+
+    pub fn warn(&self, warning: impl Into<String>) {
+        let mut warnings = self.warnings.lock();
+        let warning = warning.into();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
+    }
+}

@@ -1,0 +1,92 @@
+//! The kinds that the server serves, and the documents that describe them. Kinds can be added and
+//! removed while requests run.
+
+use std::sync::Arc;
+
+use api::Resource;
+use api::catalogue::{AlreadyServed, Catalogue, Snapshot};
+use api::openapi::Documents;
+use parking_lot::Mutex;
+
+use crate::cache::{Cache, is_stored};
+
+/// Why a kind cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddKindError {
+    #[error(transparent)]
+    Served(#[from] AlreadyServed),
+    #[error("the objects of the kind cannot be read")]
+    Store(#[from] store::Error),
+}
+
+pub(crate) struct ServedKinds {
+    catalogue: Catalogue,
+    cache: Arc<Cache>,
+    /// Held while a kind is added or removed, which are several steps.
+    changing: tokio::sync::Mutex<()>,
+    /// The documents about the kinds that were served when they were last asked for.
+    documents: Mutex<Arc<Documents>>,
+}
+
+impl ServedKinds {
+    /// `cache` has what is stored of the kinds of the catalogue.
+    pub fn new(catalogue: Catalogue, cache: Arc<Cache>) -> ServedKinds {
+        ServedKinds {
+            documents: Mutex::new(Arc::new(Documents::new(catalogue.snapshot()))),
+            catalogue,
+            cache,
+            changing: Default::default(),
+        }
+    }
+
+    /// The kinds that are served now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.catalogue.snapshot()
+    }
+
+    /// The OpenAPI documents about the kinds that are served now.
+    pub fn documents(&self) -> Arc<Documents> {
+        let kinds = self.catalogue.snapshot();
+        let mut documents = self.documents.lock();
+        if !documents.are_of(&kinds) {
+            *documents = Arc::new(Documents::new(kinds));
+        }
+        documents.clone()
+    }
+
+    /// Serves one more kind, with what the store has of it already. Of several versions, the one that
+    /// is stored comes first.
+    pub async fn add(&self, resource: Arc<Resource>) -> Result<(), AddKindError> {
+        let _changing = self.changing.lock().await;
+        // First what requests for it need, then what leads them to it.
+        let is_stored = is_stored(&resource);
+        if is_stored && self.cache.of(&resource).is_some() {
+            return Err(AddKindError::Served(AlreadyServed(resource)));
+        }
+        if is_stored {
+            self.cache.add(resource.clone()).await?;
+        }
+        self.catalogue.add(resource.clone()).map_err(|served| {
+            if is_stored {
+                self.cache.remove(&resource);
+            }
+            AddKindError::Served(served)
+        })
+    }
+
+    /// Serves a kind no more, and ends its watches; `None` if it is not served. What the store has of
+    /// it stays there. Of several versions, the one that is stored goes last. Built-in kinds stay.
+    pub async fn remove(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let _changing = self.changing.lock().await;
+        let kinds = self.catalogue.snapshot();
+        let found = kinds.find(group, version, plural)?;
+        if found.is_built_in() {
+            return None;
+        }
+        let removed = self.catalogue.remove(group, version, plural)?;
+        if is_stored(&removed) {
+            self.cache.remove(&removed);
+        }
+        Some(removed)
+    }
+}
