@@ -10,7 +10,6 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
-use semantics::node::is_ready;
 
 use crate::cluster_arguments::ClusterArguments;
 use crate::first_start::{self, FirstStart};
@@ -239,4 +238,13 @@ async fn wait_for<K: client::Object>(
     while !good(&informer.list()) {
         changes.next().await;
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    node.status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -104,7 +104,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         .and_then(|status| status.phase.as_deref());
     for known in [previous.phase.as_deref(), api_phase].into_iter().flatten() {
         // A pod never leaves a terminal phase.
-        if semantics::pod::is_terminal_phase(known) {
+        if matches!(known, "Succeeded" | "Failed") {
             phase = known.to_owned();
         }
     }

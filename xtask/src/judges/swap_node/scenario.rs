@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Which;
 use super::stage::{MACHINE, PORT, Stage};
-use crate::judges::cleanup::stop_process;
 use crate::judges::command::{output, run, succeeds, wait_for};
 
 const WORKLOAD: &str = include_str!("workload.yaml");
@@ -166,8 +165,7 @@ impl Stage<'_> {
             curl.args(["-fs", "http://127.0.0.1:18080/index.html"]);
             curl
         })?;
-        // `timeout` passes SIGTERM on to kubectl; SIGKILL would leave it behind.
-        stop_process(forward.id().into());
+        forward.kill()?;
         forward.wait()?;
         self.same("Job", "1", || {
             self.kubectl(&["get", "job", "once", "-o", "jsonpath={.status.succeeded}"])

@@ -34,8 +34,7 @@ pub fn begin_if_due(worker: &mut Worker) {
         return;
     }
     let status = worker.compute_status();
-    let phase = status.phase.as_deref();
-    if phase.is_some_and(semantics::pod::is_terminal_phase) {
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         worker.services.admission.release(&uid(worker.pod()));
     }
     let value = status_writer::to_value(&status);
