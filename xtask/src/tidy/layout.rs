@@ -8,13 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::repository;
 
-/// Whether `tidy` refuses the other layout.
-const ENFORCED: bool = false;
-
 pub fn check(root: &Path, problems: &mut Vec<String>) -> Result<()> {
-    if !ENFORCED {
-        return Ok(());
-    }
     for (from, to) in moves(&repository::files(root, "*.rs")?) {
         problems.push(format!("{from} has children: it belongs to {to}"));
     }

@@ -4,11 +4,8 @@
 //! `cargo test -p testkit --test costs -- --nocapture` prints the sheet as it is measured. A bound
 //! lies a tenth above what was measured when it was set: lower it when the code has become better.
 
-#[path = "costs/meter.rs"]
 mod meter;
-#[path = "costs/pods.rs"]
 mod pods;
-#[path = "costs/sheet.rs"]
 mod sheet;
 
 use bytes::Bytes;

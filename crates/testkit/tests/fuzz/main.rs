@@ -7,23 +7,13 @@
 //! `FUZZ_SEED=2026 FUZZ_FIRST=17 FUZZ_INPUTS=1 cargo test -p testkit --test fuzz yaml` repeats one.
 //! After an abort, `FUZZ_TRACE=1` names each input before it is tried.
 
-#[path = "fuzz/certificates.rs"]
 mod certificates;
-#[path = "fuzz/documents.rs"]
 mod documents;
-#[path = "fuzz/driver.rs"]
 mod driver;
-#[path = "fuzz/input.rs"]
 mod input;
-#[path = "fuzz/patches.rs"]
 mod patches;
-#[path = "fuzz/random.rs"]
 mod random;
-#[path = "fuzz/readers.rs"]
 mod readers;
-#[path = "fuzz/requests.rs"]
 mod requests;
-#[path = "fuzz/texts.rs"]
 mod texts;
-#[path = "fuzz/wire.rs"]
 mod wire;

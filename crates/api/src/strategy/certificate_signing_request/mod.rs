@@ -412,7 +412,7 @@ mod tests {
     use super::*;
     use crate::document;
 
-    const REQUEST: &str = include_str!("certificate_signing_request/testdata.txt");
+    const REQUEST: &str = include_str!("testdata.txt");
 
     fn request() -> Value {
         document!({"metadata": {"name": "r"}, "spec": {
