@@ -213,9 +213,11 @@ pub fn overlap(one: &str, other: &str) -> bool {
 }
 
 fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, InvalidValue> {
-    let range: Ipv4Net = text
-        .parse()
-        .map_err(|_| invalid("expected an IPv4 range, such as 10.244.0.0/16"))?;
+    let parsed = text.parse::<Ipv4Net>().ok();
+    // A number with leading zeros is decimal to some and octal to others.
+    let range = parsed
+        .filter(|range| range.to_string() == text)
+        .ok_or_else(|| invalid("expected an IPv4 range, such as 10.244.0.0/16"))?;
     let prefix = range.prefix_len();
     if !prefixes.contains(&prefix) {
         return Err(InvalidValue(format!(
@@ -265,6 +267,7 @@ mod tests {
             "10.244.0.0",
             "10.244.0.0/",
             "10.244.0.0/33",
+            "010.244.0.0/16",
             "10.244.0.0/-1",
             "10.244.0.0/30",
             "10.244.0.0/7",

@@ -195,7 +195,7 @@ fn verify(store: &ImageStore) -> Result<ExitCode> {
                 print_line!("intact   {}", name.unwrap_or(&image.id));
             }
             Err(error) => {
-                print_line!("DAMAGED  {error}");
+                print_line!("DAMAGED  {}", environment::chain(&error));
                 damaged += 1;
             }
         }

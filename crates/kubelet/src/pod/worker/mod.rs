@@ -381,7 +381,7 @@ impl Worker {
     fn stop_preparing(&mut self) {
         self.tasks.end_pod(self.grace_period(None));
         self.images.pulls_aborted();
-        self.volumes.mount_aborted();
+        self.volumes.preparation_aborted();
         self.starts.replace_nothing();
         self.watches.end();
     }

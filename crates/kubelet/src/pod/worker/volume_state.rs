@@ -106,11 +106,12 @@ impl VolumeState {
         self.mounted = Mounted::default();
     }
 
-    /// The task that mounted was aborted.
-    pub fn mount_aborted(&mut self) {
+    /// The task that mounted or refreshed was aborted.
+    pub fn preparation_aborted(&mut self) {
         if self.step == Step::Busy {
             self.step = Step::Idle;
         }
+        self.refreshing = false;
     }
 
     /// The clock was set: what waits for a time is tried again, and tokens may be older than they
@@ -152,6 +153,16 @@ mod tests {
         assert!(matches!(volumes.due(0), DueRefresh::Nothing));
         volumes.refresh_ended(Mounted::default(), true, 0);
         assert!(matches!(volumes.due(0), DueRefresh::Refresh));
+    }
+
+    #[test]
+    fn an_aborted_refresh_does_not_prevent_the_release() {
+        let mut volumes = VolumeState::default();
+        volumes.mount_succeeded(Mounted::default());
+        volumes.want_refresh();
+        volumes.refresh_begins(0);
+        volumes.preparation_aborted();
+        assert!(!volumes.is_refreshing());
     }
 
     #[test]
