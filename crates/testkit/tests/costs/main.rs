@@ -74,7 +74,7 @@ fn each_hop_of_a_pod_costs_what_the_table_says() {
                 fsyncs: 0,
                 transactions: 0,
                 disk_bytes: 0,
-                allocations: 150,
+                allocations: 70,
             },
         },
         Row {
@@ -86,7 +86,7 @@ fn each_hop_of_a_pod_costs_what_the_table_says() {
                 fsyncs: 2,
                 transactions: 2,
                 disk_bytes: 4050,
-                allocations: 1500,
+                allocations: 1250,
             },
         },
         Row {
@@ -98,7 +98,7 @@ fn each_hop_of_a_pod_costs_what_the_table_says() {
                 fsyncs: 0,
                 transactions: 0,
                 disk_bytes: 0,
-                allocations: 155,
+                allocations: 75,
             },
         },
         Row {
@@ -110,7 +110,7 @@ fn each_hop_of_a_pod_costs_what_the_table_says() {
                 fsyncs: 1,
                 transactions: 1,
                 disk_bytes: 4350,
-                allocations: 2800,
+                allocations: 2520,
             },
         },
         Row {
@@ -132,7 +132,7 @@ fn each_hop_of_a_pod_costs_what_the_table_says() {
                 fsyncs: 4,
                 transactions: 4,
                 disk_bytes: 11000,
-                allocations: 5550,
+                allocations: 4900,
             },
         },
     ]);
