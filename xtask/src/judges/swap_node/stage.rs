@@ -210,7 +210,15 @@ impl<'a> Stage<'a> {
         )?;
         // Claims of other clusters are those of another network.
         std::fs::create_dir_all("/run/coracle")?;
-        sh(&["mount", "-t", "tmpfs", "none", "/run/coracle"])
+        sh(&[
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            "mode=755",
+            "none",
+            "/run/coracle",
+        ])
     }
 
     fn network(&self) -> Result<()> {
