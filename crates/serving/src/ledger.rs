@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_refused_when_its_address_has_only_busy_ones() {
+    fn a_connection_over_the_limit_is_refused_when_all_others_of_its_address_are_in_use() {
         let ledger = ledger();
         let held: Vec<Slot> = (0..3).filter_map(|_| admit(&ledger, "192.0.2.1")).collect();
         let busy: Vec<InFlight> = held

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_ranges_steps_and_names() {
+    fn cron_fields_accept_ranges_steps_and_names() {
         check(
             "*/15 * * * *",
             None,

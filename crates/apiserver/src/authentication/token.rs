@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pods_token_only_mentions_its_node() {
+    async fn a_token_bound_to_a_pod_stays_valid_while_its_node_is_being_deleted() {
         let tokens = tokens("nodes").await;
         let account = tokens.cache.named("", "serviceaccounts").get("default/a");
         let binding = Binding {

@@ -8,7 +8,7 @@ use api::{Reason, Status};
 use crate::query::Query;
 use crate::request::RequestInfo;
 
-/// What no request exceeds, unless it is meant to last.
+/// The longest time that a request may take. Watches have no limit, streams only until their head.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The time for a request; `None` for one that is meant to last.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_has_no_end_and_nothing_else_exceeds_the_limit() {
+    fn watches_have_no_deadline_and_other_requests_at_most_a_minute() {
         let of = |path: &str, query: &str| {
             let query = Query::parse(Some(query));
             let info =

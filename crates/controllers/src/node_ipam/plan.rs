@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_range_that_overlaps_nothing_is_chosen() {
+    fn a_node_gets_the_first_pod_cidr_that_overlaps_no_other() {
         let check = |taken: &[&str], expected: Option<&str>| {
             let mut pool = Pool::new(range("10.244.0.0/16").unwrap());
             for text in taken {

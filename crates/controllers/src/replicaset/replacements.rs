@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replacement_that_works_ends_the_streak() {
+    async fn a_replacement_that_runs_resets_the_back_off() {
         let replacements = Replacements::default();
         let key = ObjectKey::new("default", "web");
         let mut pods = Vec::new();
