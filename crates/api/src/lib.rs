@@ -13,7 +13,6 @@ pub mod metadata;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
-pub mod quantity;
 pub mod quota;
 mod repeats;
 pub mod resources;
@@ -25,6 +24,7 @@ pub mod strategy;
 pub mod table;
 pub mod warnings;
 
+pub use ::quantity;
 pub use catalogue::Resource;
 pub use document::{Object, Value};
 pub use field::{FieldError, FieldErrorKind};
