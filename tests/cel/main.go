@@ -1,0 +1,37 @@
+// The CEL judge: Kubernetes' own expression language beside ours.
+//
+// Without arguments it answers cases from standard input, one JSON object per line. With
+// "judge SUBJECT" it gives the same cases to the program SUBJECT and compares.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "judge" {
+		os.Exit(judge(os.Args[2:]))
+	}
+	input := bufio.NewScanner(os.Stdin)
+	input.Buffer(nil, 64<<20)
+	output := bufio.NewWriter(os.Stdout)
+	encoder := json.NewEncoder(output)
+	encoder.SetEscapeHTML(false)
+	for input.Scan() {
+		var question Case
+		if err := json.Unmarshal(input.Bytes(), &question); err != nil {
+			question = Case{}
+			encoder.Encode(Answer{Crash: err.Error()})
+		} else {
+			encoder.Encode(ask(question))
+		}
+		output.Flush()
+	}
+	if err := input.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
