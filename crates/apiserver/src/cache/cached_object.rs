@@ -36,6 +36,8 @@ pub(crate) struct Outline {
     labels: Vec<(String, String)>,
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     fields: Vec<(&'static str, String)>,
+    /// Selectable fields that the definition of an added kind declares.
+    added_fields: Vec<(Arc<str>, String)>,
     layout: Layout,
     /// Other forms of the object, without its resourceVersion too.
     pub(super) forms: Made,
@@ -119,6 +121,7 @@ impl Outline {
         Ok(Outline {
             labels,
             fields,
+            added_fields: resource.strategy().added_fields(object),
             layout,
             forms: Made::default(),
         })
@@ -188,17 +191,14 @@ impl CachedObject {
         found.ok().map(|index| labels[index].1.as_str())
     }
 
-    /// The selectable fields.
-    pub fn fields(&self) -> &[(&'static str, String)] {
-        &self.outline.fields
-    }
-
+    /// The value of a selectable field.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.outline
-            .fields
-            .iter()
-            .find(|(field, _)| *field == name)
-            .map(|(_, value)| value.as_str())
+        let fields = self.outline.fields.iter();
+        let fields = fields.map(|(field, value)| (*field, value));
+        let added = self.outline.added_fields.iter();
+        let added = added.map(|(field, value)| (&**field, value));
+        let mut found = fields.chain(added).filter(|(field, _)| *field == name);
+        found.next().map(|(_, value)| value.as_str())
     }
 
     /// The resourceVersion as clients see it.
