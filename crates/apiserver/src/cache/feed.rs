@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Resource;
 use api::Status;
-use api::catalogue::Resource;
 use bytes::Bytes;
 use futures::StreamExt;
 use store::{Event, KeyRange, KeyValue, RangeRequest, Store, WatchItem};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::catalogue::Resource;
+use api::Resource;
 use imbl::OrdMap;
 
 use super::is_stored;

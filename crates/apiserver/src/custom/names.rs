@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::Value;
-use api::catalogue::Resource;
+use api::Resource;
 
 /// `spec.names` or `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
