@@ -4,7 +4,7 @@
 //! Built-in kinds answer from `schema::Shape`, custom ones from the schema of their definition. Below
 //! an embedded object nothing is declared; what stands there is told by the value itself.
 
-use crate::custom::{self, Kind, ListType, MapType, Node};
+use crate::custom::{self, Additional, Kind, ListType, MapType, Node};
 use crate::document::{Object, Value};
 use crate::schema::{self, Field, Shape, Type};
 
@@ -99,6 +99,8 @@ impl<'a> Custom<'a> {
     fn form(self, value: Option<&Value>) -> Form<'a> {
         match self.node.kind() {
             _ if self.node.is_int_or_string() => Form::Scalar(Scalar::Any),
+            // What a format says is told by the value.
+            Kind::String if !matches!(self.node.format(), "" | "byte") => Form::Scalar(Scalar::Any),
             Kind::String => Form::Scalar(Scalar::String),
             Kind::Boolean => Form::Scalar(Scalar::Bool),
             Kind::Integer | Kind::Number => Form::Scalar(Scalar::Number),
@@ -107,14 +109,21 @@ impl<'a> Custom<'a> {
                 atomic: self.node.map_type() == MapType::Atomic,
                 place: Place::Custom(self),
             },
-            Kind::Any => Place::Deduced.undeclared(value),
+            Kind::Any => match value {
+                Some(Value::Array(_)) => Form::List(self.items()),
+                Some(Value::Object(_)) => Form::Map {
+                    atomic: self.node.map_type() == MapType::Atomic,
+                    place: Place::Custom(self),
+                },
+                value => Place::Deduced.undeclared(value),
+            },
         }
     }
 
     fn items(self) -> Items<'a> {
         let item = match self.node.items() {
             Some(node) => Place::Custom(Custom::new(node, false, self.preserves)),
-            None => Place::Deduced,
+            None => Place::Opaque,
         };
         match self.node.list_type() {
             ListType::Set => Items::Set { item },
@@ -134,10 +143,14 @@ impl<'a> Custom<'a> {
                 _ => {}
             }
         }
-        match self.node.field(name) {
-            Some(node) => Some(Place::Custom(Custom::new(node, false, self.preserves))),
-            None => self.preserves.then_some(Place::Deduced),
+        if let Some(node) = self.node.field(name) {
+            return Some(Place::Custom(Custom::new(node, false, self.preserves)));
         }
+        let is_open = match self.node.additional() {
+            Additional::Allowed(allowed) => *allowed,
+            _ => self.preserves || !self.is_object && self.node.properties().is_empty(),
+        };
+        is_open.then_some(Place::Deduced)
     }
 
     fn declares(self, name: &str) -> bool {

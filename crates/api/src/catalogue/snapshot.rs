@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::Resource;
+use super::versions::compare_versions;
+use crate::resource::Resource;
 
 /// The kinds that are served at one moment.
 #[derive(Clone, Default)]
@@ -116,7 +117,7 @@ impl Group {
     /// The names of the versions, the preferred one first.
     pub fn versions(&self) -> Vec<&str> {
         let mut versions: Vec<&str> = self.versions.keys().map(|version| &**version).collect();
-        versions.sort_by(|left, right| super::compare_versions(right, left));
+        versions.sort_by(|left, right| compare_versions(right, left));
         versions
     }
 

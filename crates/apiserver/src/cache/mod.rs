@@ -185,5 +185,5 @@ impl Drop for Watch {
 /// Whether objects of this kind are kept as they are, as opposed to answered on the spot or converted
 /// from another version.
 pub(crate) fn is_stored(resource: &Resource) -> bool {
-    resource.has_verb("get") && resource.is_stored_as_itself()
+    resource.has_verb("get") && resource.is_storage_version()
 }

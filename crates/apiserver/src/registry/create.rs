@@ -14,6 +14,7 @@ use crate::allocation;
 use crate::authorization::Granting;
 use crate::cache::CachedObject;
 use crate::context::Context;
+use crate::converted;
 use crate::hops::Hops;
 use crate::server::Server;
 
@@ -125,6 +126,11 @@ impl Creation<'_> {
     }
 
     async fn admit(&self, object: &mut Value) -> Result<(), Status> {
+        let custom = self.requested.definition.custom();
+        if custom.is_some_and(|custom| custom.kind.is_terminating) {
+            let name = object.str_at(&["metadata", "name"]);
+            return Err(converted::terminating(self.requested, name));
+        }
         admission::mutate(&mut self.admitted(object)).await
     }
 

@@ -38,14 +38,15 @@ impl Selection {
         let strategy = resource.strategy();
         let nothing = api::Value::object();
         let supported = strategy.selectable_fields(&nothing);
-        let added = strategy.added_fields(&nothing);
+        let custom = resource.definition.custom();
+        let declared = custom.map_or(&[][..], |custom| &custom.selectable_fields);
         let is_supported = |field: &str| {
             supported.iter().any(|(name, _)| *name == field)
-                || added.iter().any(|(name, _)| **name == *field)
+                || declared.iter().any(|name| **name == *field)
         };
         let of_metadata = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
         let only_metadata =
-            !resource.is_custom() && supported.iter().all(|(name, _)| of_metadata(name));
+            custom.is_none() && supported.iter().all(|(name, _)| of_metadata(name));
         if let Some(field) = fields.unsupported(is_supported)
             && !(only_metadata && of_metadata(field))
         {

@@ -99,7 +99,7 @@ pub(crate) async fn watch(
                 From::State => 0,
             };
             let frame =
-                frame_of(resource, context.output).filter(|_| resource.is_stored_as_itself());
+                frame_of(resource, context.output).filter(|_| resource.is_storage_version());
             let stream = WatchStream {
                 closing: Box::pin(context.closing.clone().cancelled_owned()),
                 context,
@@ -432,7 +432,7 @@ fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
 /// An object of the kind without anything in it: typed clients decode bookmarks as whole objects.
 fn empty_object(resource: &Resource) -> Value {
     let mut object = Value::object();
-    if let Some(definition) = api::schema::table().definition(resource.definition) {
+    if let Some(definition) = api::schema::table().definition(resource.definition.name()) {
         api::schema::normalise(definition, &mut object);
     }
     resource.strategy().fill_empty(&mut object);
