@@ -35,11 +35,18 @@ pub enum Form {
     /// Text or number, or a text with a format.
     AnyScalar,
     /// Owned item by item unless atomic; items of a set are told apart by value, of a map by keys.
-    List { list_type: ListType },
+    List {
+        list_type: ListType,
+    },
     /// Owned field by field unless atomic.
-    Map { atomic: bool },
+    Map {
+        atomic: bool,
+    },
     /// Several kinds are allowed: the value decides.
-    Any { list_type: ListType, atomic: bool },
+    Any {
+        list_type: ListType,
+        atomic: bool,
+    },
 }
 
 impl Place {

@@ -11,15 +11,19 @@ use super::rules::{Rule, Rules};
 
 /// Compiles a schema that has been found structural. Documents are bounded in depth where they are
 /// read, and `from_document` checks that again, so that the recursion is bounded.
-pub(super) fn build(schema: Props<'_>) -> Arc<Node> {
+///
+/// With `prune_defaults`, defaults are brought into the form in which they are filled in.
+pub(super) fn build(schema: Props<'_>, prune_defaults: bool) -> Arc<Node> {
     let mut builder = Builder {
         interner: Interner::lock(),
+        prune_defaults,
     };
     builder.node(schema, &defaults::Surroundings::root())
 }
 
 struct Builder {
     interner: Interner,
+    prune_defaults: bool,
 }
 
 impl Builder {
@@ -81,12 +85,20 @@ impl Builder {
             facts: Box::default(),
         };
         node.flags.rules_within = !schema.rules().is_empty()
-            || node.properties.iter().any(|below| below.node.has_rules_within())
+            || node
+                .properties
+                .iter()
+                .any(|below| below.node.has_rules_within())
             || node.items().is_some_and(|below| below.has_rules_within())
-            || node.additional_schema().is_some_and(|below| below.has_rules_within());
+            || node
+                .additional_schema()
+                .is_some_and(|below| below.has_rules_within());
         node.facts = self.facts(schema).into();
         if let Some(default) = schema.default() {
-            let default = defaults::pruned(default, &node, around);
+            let default = match self.prune_defaults {
+                true => defaults::pruned(default, &node, around),
+                false => default.clone(),
+            };
             if !default.is_null() {
                 let mut facts = std::mem::take(&mut node.facts).into_vec();
                 facts.push(Fact::Default(Box::new(default)));

@@ -71,7 +71,8 @@ impl Checker<'_> {
         if around.is_metadata() {
             if let Some(why) = wrong_metadata(around.surround(default.clone())) {
                 let detail = format!("must result in valid metadata: {why}");
-                self.errors.push(FieldError::invalid(path, default.clone(), detail));
+                self.errors
+                    .push(FieldError::invalid(path, default.clone(), detail));
                 return;
             }
         } else {
@@ -80,7 +81,8 @@ impl Checker<'_> {
                 prune::prune(&mut pruned, Some(node), node.is_embedded_resource(), None);
                 if pruned != *default {
                     let detail = "must not have unknown fields";
-                    self.errors.push(FieldError::invalid(path, default.clone(), detail));
+                    self.errors
+                        .push(FieldError::invalid(path, default.clone(), detail));
                 }
             }
             let mut coerced = default.clone();
@@ -112,10 +114,18 @@ impl Checker<'_> {
         let Some(expressions) = self.expressions.filter(|_| node.has_rules_within()) else {
             return;
         };
-        let mut run = |old: Option<&Value>, budget: &mut i64| {
+        let run = |old: Option<&Value>, budget: &mut i64| {
             let no_correlation: Option<&Correlated<'_>> = None;
             let values = (default, old);
-            rules::evaluate(node, is_resource, path, values, no_correlation, expressions, budget)
+            rules::evaluate(
+                node,
+                is_resource,
+                path,
+                values,
+                no_correlation,
+                expressions,
+                budget,
+            )
         };
         let (mut unchanged, mut created) = (self.budget, self.budget);
         let findings = run(Some(default), &mut unchanged);

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::go;
 use super::json_path::{JsonPath, Malformed};
+use crate::age;
 use crate::document::Value;
-use crate::table::duration;
 
 /// One of `additionalPrinterColumns`. The first column of every table, the name, is not among them.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn age(text: &str, now: Timestamp) -> String {
         return "<unknown>".to_string();
     }
     match text.parse::<Timestamp>() {
-        Ok(then) => duration::human(now.as_second() - then.as_second()),
+        Ok(then) => age::human(now.as_second() - then.as_second()),
         Err(_) => "<invalid>".to_string(),
     }
 }

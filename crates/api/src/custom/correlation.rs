@@ -78,12 +78,12 @@ fn is_same(node: &Node, new: &Value, old: &Value) -> bool {
         }
         (Value::Object(fields), Value::Object(old_fields)) => {
             fields.len() == old_fields.len()
-                && fields.iter().all(|(name, new)| {
-                    match (node.field(name), old_fields.get(name)) {
+                && fields.iter().all(
+                    |(name, new)| match (node.field(name), old_fields.get(name)) {
                         (Some(node), Some(old)) => is_same(node, new, old),
                         _ => false,
-                    }
-                })
+                    },
+                )
         }
         _ => new == old,
     }

@@ -129,7 +129,9 @@ impl<'a> Surroundings<'a> {
     pub fn surround(&self, value: Value) -> Value {
         let wrapped = match self.step {
             Step::Root | Step::Content => return value,
-            Step::Field(name) => Value::Object(Object::from_fields(vec![(name.to_string(), value)])),
+            Step::Field(name) => {
+                Value::Object(Object::from_fields(vec![(name.to_string(), value)]))
+            }
             Step::Item => Value::Array(vec![value]),
         };
         match self.above {

@@ -61,7 +61,10 @@ fn keyed(items: &[Value], node: &Node, path: &Path, errors: &mut Vec<FieldError>
         })
         .collect();
     for index in second_occurrences(keys.iter().map(Key::of)) {
-        errors.push(FieldError::duplicate(&path.index(index), keys[index].clone()));
+        errors.push(FieldError::duplicate(
+            &path.index(index),
+            keys[index].clone(),
+        ));
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) fn coerce_resource(
             embedded_resource: true,
             ..Default::default()
         },
-        ..Node::default()
+        ..Default::default()
     };
     coerce(value, &resource, true, malformed)
 }
@@ -108,7 +108,14 @@ pub(super) fn coerce(
     malformed: Malformed,
 ) -> Result<Vec<String>, FieldError> {
     let mut unknown = Vec::new();
-    coerce_at(value, node, is_resource, malformed, &Path::new(""), &mut unknown)?;
+    coerce_at(
+        value,
+        node,
+        is_resource,
+        malformed,
+        &Path::new(""),
+        &mut unknown,
+    )?;
     unknown.sort();
     Ok(unknown)
 }
@@ -142,7 +149,14 @@ fn coerce_at(
             };
             for (index, item) in items.iter_mut().enumerate() {
                 let is_resource = below.is_embedded_resource();
-                coerce_at(item, below, is_resource, malformed, &path.index(index), unknown)?;
+                coerce_at(
+                    item,
+                    below,
+                    is_resource,
+                    malformed,
+                    &path.index(index),
+                    unknown,
+                )?;
             }
         }
         _ => {}
@@ -162,7 +176,11 @@ fn coerce_meta(
             Some(_) if malformed == Malformed::Dropped => drop(fields.remove(name)),
             Some(other) => {
                 let value = super::go::shown(other);
-                return Err(FieldError::invalid(&path.child(name), value, "must be a string"));
+                return Err(FieldError::invalid(
+                    &path.child(name),
+                    value,
+                    "must be a string",
+                ));
             }
         }
     }
@@ -188,7 +206,12 @@ pub(super) fn validate_resource_alone(value: &Value) -> Vec<FieldError> {
 }
 
 /// Checks the type and metadata of all resources in a value.
-pub(super) fn validate(value: &Value, node: &Node, is_resource: bool, path: &Path) -> Vec<FieldError> {
+pub(super) fn validate(
+    value: &Value,
+    node: &Node,
+    is_resource: bool,
+    path: &Path,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_at(value, node, is_resource, path, &mut errors);
     errors
@@ -245,10 +268,17 @@ fn validate_resource(fields: &Object, path: &Path, errors: &mut Vec<FieldError>)
         return;
     }
     let mut resource = Object::default();
-    resource.insert("metadata", fields.get("metadata").cloned().unwrap_or_default());
+    resource.insert(
+        "metadata",
+        fields.get("metadata").cloned().unwrap_or_default(),
+    );
     if let Err(error) = conform(&mut resource, Malformed::Refused) {
         let value = fields.get("metadata").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(&path.child("metadata"), value, error.to_string()));
+        errors.push(FieldError::invalid(
+            &path.child("metadata"),
+            value,
+            error.to_string(),
+        ));
         return;
     }
     let mut resource = Value::Object(resource);

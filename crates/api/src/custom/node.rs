@@ -364,7 +364,10 @@ impl PartialEq for Fact {
     fn eq(&self, other: &Fact) -> bool {
         let nodes = |one: &[Arc<Node>], another: &[Arc<Node>]| {
             one.len() == another.len()
-                && one.iter().zip(another).all(|(one, another)| Arc::ptr_eq(one, another))
+                && one
+                    .iter()
+                    .zip(another)
+                    .all(|(one, another)| Arc::ptr_eq(one, another))
         };
         match (self, other) {
             (Fact::Format(one), Fact::Format(another))

@@ -184,8 +184,12 @@ impl<'a> Props<'a> {
                 .into_iter()
                 .any(|name| self.schemas(name).any(|schema| schema.any(found)))
             || self.not().is_some_and(|schema| schema.any(found))
-            || self.named("properties").any(|(_, schema)| schema.any(found))
-            || self.additional_schema().is_some_and(|schema| schema.any(found))
+            || self
+                .named("properties")
+                .any(|(_, schema)| schema.any(found))
+            || self
+                .additional_schema()
+                .is_some_and(|schema| schema.any(found))
             || ["patternProperties", "definitions", "dependencies"]
                 .into_iter()
                 .any(|name| self.named(name).any(|(_, schema)| schema.any(found)))
@@ -209,11 +213,12 @@ fn is_zero(name: &str, value: &Value) -> bool {
                         | "additionalItems"
                 )
         }
-        Value::String(text) => text.is_empty() && !name.starts_with("x-kubernetes-") && name != "$ref",
+        Value::String(text) => {
+            text.is_empty() && !name.starts_with("x-kubernetes-") && name != "$ref"
+        }
         Value::Array(items) => items.is_empty() && name != "items",
         Value::Object(fields) => {
-            fields.is_empty()
-                && matches!(name, "properties" | "patternProperties" | "definitions")
+            fields.is_empty() && matches!(name, "properties" | "patternProperties" | "definitions")
         }
         Value::Integer(_) | Value::Float(_) => false,
     }

@@ -250,13 +250,13 @@ struct Place<'a> {
 
 /// Whether what stands somewhere is as it was.
 #[derive(Clone, Copy)]
-struct Ratchet<'a> {
-    current: Option<&'a Correlated<'a>>,
+struct Ratchet<'r, 'v> {
+    current: Option<&'r Correlated<'v>>,
     /// The nearest place above with a counterpart in the old object.
-    nearest: Option<&'a Correlated<'a>>,
+    nearest: Option<&'r Correlated<'v>>,
 }
 
-impl Ratchet<'_> {
+impl Ratchet<'_, '_> {
     fn is_unchanged(self) -> bool {
         self.current
             .or(self.nearest)
@@ -271,7 +271,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn visit(&mut self, place: Place<'_>, path: &Path, ratchet: Ratchet<'_>) {
+    fn visit(&mut self, place: Place<'_>, path: &Path, ratchet: Ratchet<'_, '_>) {
         if place.value.is_null() || !place.node.has_rules_within() {
             return;
         }
@@ -295,7 +295,8 @@ impl Walk<'_> {
                     }
                     let below = ratchet.current.and_then(|here| here.field(name));
                     // The version of an object is not visible in it: both are converted to one.
-                    let at_root = ratchet.nearest.is_none() && matches!(name, "apiVersion" | "kind");
+                    let at_root =
+                        ratchet.nearest.is_none() && matches!(name, "apiVersion" | "kind");
                     let ratchet = match ratchet.current {
                         None => ratchet,
                         Some(_) if at_root => Ratchet {
@@ -332,13 +333,14 @@ impl Walk<'_> {
         items: &[Value],
         place: Place<'_>,
         path: &Path,
-        ratchet: Ratchet<'_>,
+        ratchet: Ratchet<'_, '_>,
     ) {
         let Some(node) = place.node.items().filter(|node| node.has_rules_within()) else {
             return;
         };
         let old_items = place.old.and_then(Value::as_array);
-        let old_items = old_items.map(|items| super::correlation::KeyedItems::of(place.node, items));
+        let old_items =
+            old_items.map(|items| super::correlation::KeyedItems::of(place.node, items));
         for (index, value) in items.iter().enumerate() {
             let below = ratchet.current.and_then(|here| here.item(index));
             let ratchet = match ratchet.current {
@@ -366,7 +368,7 @@ impl Walk<'_> {
     }
 
     /// Runs the rules of one place. After the budget is spent no rule runs any more.
-    fn run_all(&mut self, rules: &Rules, place: Place<'_>, path: &Path, ratchet: Ratchet<'_>) {
+    fn run_all(&mut self, rules: &Rules, place: Place<'_>, path: &Path, ratchet: Ratchet<'_, '_>) {
         let kind = place.node.kind().name();
         let compilation = rules.compiled(place.node, place.is_root, self.expressions);
         if let Some(failure) = &compilation.failure {
@@ -455,7 +457,7 @@ impl Walk<'_> {
             Ok(found) if !found.text.is_empty() => path.child(&found.text),
             _ => path.clone(),
         };
-        let mut add = |walk: &mut Walk<'_>, error: FieldError| match ratcheted() {
+        let add = |walk: &mut Walk<'_>, error: FieldError| match ratcheted() {
             true => walk.findings.warnings.push(error.to_string()),
             false => walk.refuse(error),
         };

@@ -2,8 +2,8 @@
 //! `not`, and below these stands nothing but conditions on values.
 
 use super::props::{AdditionalProps, ItemProps, Props};
-use crate::field::{FieldError, Path};
 use crate::custom::pattern;
+use crate::field::{FieldError, Path};
 
 /// A schema has something that has no meaning here at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +116,8 @@ impl Checker {
         ] {
             if is_int_or_string && set {
                 let why = "must be false if x-kubernetes-int-or-string is true";
-                self.errors.push(FieldError::invalid(&path.child(name), true, why));
+                self.errors
+                    .push(FieldError::invalid(&path.child(name), true, why));
             }
         }
         let skip_any_of = is_int_or_string_pattern(schema);
@@ -132,7 +133,8 @@ impl Checker {
         }
         if level == Level::Root && !matches!(schema.kind(), "" | "object") {
             let why = "must be object at the root";
-            self.errors.push(FieldError::invalid(&path.child("type"), schema.kind(), why));
+            self.errors
+                .push(FieldError::invalid(&path.child("type"), schema.kind(), why));
         }
         self.metadata(schema, level, path);
         if embedded && !preserves && !schema.has_named("properties") {
@@ -176,7 +178,8 @@ impl Checker {
                 && below.kind() != "string"
             {
                 let path = path.key(name).child("type");
-                self.errors.push(FieldError::invalid(&path, below.kind(), "must be string"));
+                self.errors
+                    .push(FieldError::invalid(&path, below.kind(), "must be string"));
             }
         }
         let Some(metadata) = schema.property("metadata") else {
@@ -185,7 +188,11 @@ impl Checker {
         let path = path.key("metadata");
         if is_resource && metadata.kind() != "object" {
             let kind = metadata.kind();
-            self.errors.push(FieldError::invalid(&path.child("type"), kind, "must be object"));
+            self.errors.push(FieldError::invalid(
+                &path.child("type"),
+                kind,
+                "must be object",
+            ));
         }
         let mut names = metadata.named("properties").map(|(name, _)| name);
         let only_names = names.all(|name| matches!(name, "name" | "generateName"));
@@ -223,7 +230,8 @@ impl Checker {
             && let Err(error) = pattern::check(text)
         {
             let why = format!("must be a valid regular expression, but isn't: {error}");
-            self.errors.push(FieldError::invalid(&path.child("pattern"), text, why));
+            self.errors
+                .push(FieldError::invalid(&path.child("pattern"), text, why));
         }
     }
 
@@ -242,7 +250,9 @@ impl Checker {
             None => false,
             Some(value) => match value.as_bool() {
                 Some(flag) => flag,
-                None => value.as_str() != Some("") && value.as_array().is_none_or(|l| !l.is_empty()),
+                None => {
+                    value.as_str() != Some("") && value.as_array().is_none_or(|l| !l.is_empty())
+                }
             },
         };
         for (name, why) in [
@@ -326,9 +336,7 @@ fn is_int_or_string_pattern(schema: Props<'_>) -> bool {
     };
     let mut schemas = schema.schemas("anyOf");
     match (schemas.next(), schemas.next(), schemas.next()) {
-        (Some(first), Some(second), None) => {
-            is_only(first, "integer") && is_only(second, "string")
-        }
+        (Some(first), Some(second), None) => is_only(first, "integer") && is_only(second, "string"),
         _ => false,
     }
 }

@@ -39,7 +39,13 @@ pub fn is_isbn10(text: &str) -> bool {
     if digits.len() != 10 || !all_digits || !(digits[9].is_ascii_digit() || digits[9] == b'X') {
         return false;
     }
-    let value = |digit: u8| if digit == b'X' { 10 } else { u32::from(digit - b'0') };
+    let value = |digit: u8| {
+        if digit == b'X' {
+            10
+        } else {
+            u32::from(digit - b'0')
+        }
+    };
     let places = digits.iter().zip(1_u32..);
     let sum: u32 = places.map(|(digit, place)| place * value(*digit)).sum();
     sum.is_multiple_of(11)
@@ -51,22 +57,27 @@ pub fn is_isbn13(text: &str) -> bool {
         return false;
     }
     let weights = digits[..12].iter().zip([1, 3].into_iter().cycle());
-    let sum: u32 = weights.map(|(digit, weight)| weight * u32::from(digit - b'0')).sum();
+    let sum: u32 = weights
+        .map(|(digit, weight)| weight * u32::from(digit - b'0'))
+        .sum();
     u32::from(digits[12] - b'0') == (10 - sum % 10) % 10
 }
 
 /// The numbers of the large issuers, with their check digit; anything but digits is ignored.
 pub fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
-    let starts = |most: usize| digits.iter().take(most).fold(0, |number, digit| number * 10 + digit);
+    let starts = |most: usize| {
+        digits
+            .iter()
+            .take(most)
+            .fold(0, |number, digit| number * 10 + digit)
+    };
     let (one, two, three, four) = (starts(1), starts(2), starts(3), starts(4));
     let known = match digits.len() {
         13 => one == 4,
         14 => (300..=305).contains(&three) || matches!(two, 36 | 38),
         15 => matches!(two, 34 | 37) || matches!(four, 2131 | 1800),
-        16 => {
-            one == 4 || (51..=55).contains(&two) || four == 6011 || two == 65 || two == 35
-        }
+        16 => one == 4 || (51..=55).contains(&two) || four == 6011 || two == 65 || two == 35,
         _ => false,
     };
     let doubled = |digit: u32| if digit >= 5 { digit * 2 - 9 } else { digit * 2 };
@@ -74,7 +85,13 @@ pub fn is_credit_card(text: &str) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(place, digit)| if place % 2 == 1 { doubled(*digit) } else { *digit })
+        .map(|(place, digit)| {
+            if place % 2 == 1 {
+                doubled(*digit)
+            } else {
+                *digit
+            }
+        })
         .sum();
     known && sum.is_multiple_of(10)
 }
@@ -95,7 +112,9 @@ pub fn is_hex_color(text: &str) -> bool {
 }
 
 pub fn is_rgb_color(text: &str) -> bool {
-    let inner = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')'));
+    let inner = text
+        .strip_prefix("rgb(")
+        .and_then(|rest| rest.strip_suffix(')'));
     let Some(inner) = inner else { return false };
     let parts: Vec<&str> = inner.split(',').collect();
     let space = |c: char| matches!(c, '\t' | '\n' | '\x0c' | '\r' | ' ');

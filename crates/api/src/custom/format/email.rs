@@ -79,7 +79,10 @@ impl<'a> Parser<'a> {
                     return true;
                 }
                 '\\' => {
-                    if signs.next().is_none_or(|(_, sign)| !is_visible(sign) && !is_space(sign)) {
+                    if signs
+                        .next()
+                        .is_none_or(|(_, sign)| !is_visible(sign) && !is_space(sign))
+                    {
                         return false;
                     }
                 }
@@ -106,7 +109,10 @@ impl<'a> Parser<'a> {
     }
 
     fn take_while(&mut self, holds: impl Fn(char) -> bool) -> usize {
-        let length = self.rest.find(|sign| !holds(sign)).unwrap_or(self.rest.len());
+        let length = self
+            .rest
+            .find(|sign| !holds(sign))
+            .unwrap_or(self.rest.len());
         self.rest = &self.rest[length..];
         length
     }

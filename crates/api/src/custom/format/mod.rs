@@ -84,7 +84,9 @@ impl Format {
             Kind::Any | Kind::String => {
                 let name = name.replace('-', "");
                 let mut known = TEXTS.iter();
-                known.find(|(known, _)| *known == name).map(|(_, format)| *format)
+                known
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, format)| *format)
             }
             Kind::Integer => match name {
                 "int32" => Some(Format::Int32),

@@ -8,8 +8,7 @@ use regex::Regex;
 /// Letters and symbols of any script; the rest of a host name is ASCII.
 static LETTER_OR_SYMBOL: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^[\p{S}\p{L}]$").expect("a valid pattern"));
-static LETTER: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^\p{L}$").expect("a valid pattern"));
+static LETTER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\p{L}$").expect("a valid pattern"));
 
 fn is_sign(character: char) -> bool {
     character.is_ascii_alphanumeric() || is_in(&LETTER_OR_SYMBOL, character)

@@ -116,7 +116,9 @@ fn has_worded_duration(text: &str) -> bool {
     let mut rest = text;
     while let Some(start) = rest.find(|sign: char| sign.is_ascii_digit()) {
         let from = &rest[start..];
-        let end = from.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(from.len());
+        let end = from
+            .find(|sign: char| !sign.is_ascii_digit())
+            .unwrap_or(from.len());
         let (number, after) = from.split_at(end);
         rest = after;
         let space = |sign: char| matches!(sign, '\t' | '\n' | '\x0c' | '\r' | ' ');

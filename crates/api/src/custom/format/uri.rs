@@ -46,7 +46,8 @@ fn host(authority: &str) -> Option<&str> {
     let host = match authority.rsplit_once('@') {
         None => authority,
         Some((user, host)) => {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
+            let allowed =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
             if !user.bytes().all(allowed) || !escapes_hold(user) {
                 return None;
             }
@@ -62,9 +63,7 @@ fn host(authority: &str) -> Option<&str> {
             .strip_prefix(':')
             .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     let allowed = |byte: u8| {
-        byte >= 0x80
-            || byte.is_ascii_alphanumeric()
-            || b"-_.~!$&'()*+,;=:[]<>\"%".contains(&byte)
+        byte >= 0x80 || byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"%".contains(&byte)
     };
     (is_port && host.bytes().all(allowed) && escapes_hold(host)).then_some(host)
 }

@@ -22,7 +22,10 @@ pub(super) fn translate(text: &str, output: &mut String) -> Result<usize, Patter
         if sign == '-' && !first && !rest[1..].starts_with(']') {
             let next = rest[1..].chars().next();
             let end = 1 + next.map_or(0, char::len_utf8);
-            return Err(PatternError::new("invalid character class range", &rest[..end]));
+            return Err(PatternError::new(
+                "invalid character class range",
+                &rest[..end],
+            ));
         }
         first = false;
         if let Some(length) = named(rest, output)? {
@@ -79,7 +82,10 @@ fn named(text: &str, output: &mut String) -> Result<Option<usize>, PatternError>
 fn is_class_escape(text: &str) -> bool {
     let mut signs = text.chars();
     signs.next() == Some('\\')
-        && matches!(signs.next(), Some('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'p' | 'P'))
+        && matches!(
+            signs.next(),
+            Some('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'p' | 'P')
+        )
 }
 
 /// One sign of a class, escaped or not, and its length.
@@ -160,7 +166,10 @@ fn escaped_sign(text: &str) -> Result<(char, usize), PatternError> {
         'v' => single('\u{b}'),
         'x' => hexadecimal(text),
         '0'..='7' => {
-            let digits = text[1..].bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b));
+            let digits = text[1..]
+                .bytes()
+                .take(3)
+                .take_while(|b| (b'0'..=b'7').contains(b));
             let digits = digits.count();
             // One digit other than zero would be a reference to a group.
             if digits == 1 && sign != '0' {

@@ -124,7 +124,10 @@ impl<'a> Parser<'a> {
             }
             Before::Repeated(from) => {
                 let both = &self.pattern[from..start + length];
-                return Err(PatternError::new("invalid nested repetition operator", both));
+                return Err(PatternError::new(
+                    "invalid nested repetition operator",
+                    both,
+                ));
             }
             Before::Something(within) => within,
         };
@@ -178,7 +181,9 @@ impl<'a> Parser<'a> {
             return Err(PatternError::new(code, self.pattern));
         }
         if self.rest.starts_with("(?") {
-            let named = ["(?P<", "(?<"].into_iter().find(|start| self.rest.starts_with(start));
+            let named = ["(?P<", "(?<"]
+                .into_iter()
+                .find(|start| self.rest.starts_with(start));
             match named {
                 Some(start) => return self.named(start),
                 None => return self.flags(),
@@ -306,7 +311,9 @@ impl<'a> Parser<'a> {
 /// One sign that stands for itself, in a class too.
 pub(super) fn push_literal(output: &mut String, sign: char) {
     match sign {
-        sign if sign.is_ascii_alphanumeric() || sign == '_' || !sign.is_ascii() => output.push(sign),
+        sign if sign.is_ascii_alphanumeric() || sign == '_' || !sign.is_ascii() => {
+            output.push(sign)
+        }
         other => {
             let _ = write!(output, "\\x{{{:x}}}", other as u32);
         }

@@ -181,7 +181,10 @@ impl Validator {
                     found = true;
                     break;
                 }
-                if best.as_ref().is_none_or(|best| result.matches > best.matches) {
+                if best
+                    .as_ref()
+                    .is_none_or(|best| result.matches > best.matches)
+                {
                     best = Some(result);
                 }
             }
@@ -204,7 +207,9 @@ impl Validator {
                     best = None;
                     first.get_or_insert(result);
                 } else if valid == 0
-                    && best.as_ref().is_none_or(|best| result.matches > best.matches)
+                    && best
+                        .as_ref()
+                        .is_none_or(|best| result.matches > best.matches)
                 {
                     best = Some(result);
                 }
@@ -344,7 +349,14 @@ impl Validator {
                     self.path.push('.');
                 }
                 self.path.push_str(&property.name);
-                self.field(&property.node, value, &property.name, length == 0, before, outcome);
+                self.field(
+                    &property.node,
+                    value,
+                    &property.name,
+                    length == 0,
+                    before,
+                    outcome,
+                );
                 self.path.truncate(length);
             }
         }
@@ -367,7 +379,10 @@ impl Validator {
     ) {
         // The version of an object is not visible in it: both are converted to one.
         let is_type = at_root && matches!(name, "apiVersion" | "kind");
-        match before.filter(|_| !is_type).and_then(|before| before.field(name)) {
+        match before
+            .filter(|_| !is_type)
+            .and_then(|before| before.field(name))
+        {
             Some(before) => self.ratchet(below, value, &before, outcome),
             None => self.visit(below, value, None, outcome),
         }

@@ -22,11 +22,26 @@ pub(super) fn check(node: &Node, value: &Value, path: &str, outcome: &mut Outcom
             (Value::Integer(number), None) => multiple_of_whole(*number, factor as i64),
             _ => multiple_of(number, factor),
         };
-        outcome.add_all([range, what].into_iter().flatten().map(|w| Problem::new(path, w)));
+        outcome.add_all(
+            [range, what]
+                .into_iter()
+                .flatten()
+                .map(|w| Problem::new(path, w)),
+        );
     }
     let bounds = [
-        (node.minimum(), node.excludes_minimum(), "Minimum boundary", false),
-        (node.maximum(), node.excludes_maximum(), "Maximum boundary", true),
+        (
+            node.minimum(),
+            node.excludes_minimum(),
+            "Minimum boundary",
+            false,
+        ),
+        (
+            node.maximum(),
+            node.excludes_maximum(),
+            "Maximum boundary",
+            true,
+        ),
     ];
     for (bound, exclusive, name, is_maximum) in bounds {
         let Some(bound) = bound else { continue };
@@ -54,7 +69,12 @@ pub(super) fn check(node: &Node, value: &Value, path: &str, outcome: &mut Outcom
                 What::Bound(format!("{words} {bound}"), go::shown(&Value::Float(number)))
             }),
         };
-        outcome.add_all([range, what].into_iter().flatten().map(|w| Problem::new(path, w)));
+        outcome.add_all(
+            [range, what]
+                .into_iter()
+                .flatten()
+                .map(|w| Problem::new(path, w)),
+        );
     }
 }
 

@@ -80,9 +80,7 @@ impl Problem {
             | What::FactorNotPositive(value, _)
             | What::Bound(_, value) => FieldError::invalid(&path, value, message),
             What::TooFew(_, size, _) => FieldError::invalid(&path, size, message),
-            What::TooMany(most, size, _) => {
-                FieldError::too_many(&path, count(size), count(most))
-            }
+            What::TooMany(most, size, _) => FieldError::too_many(&path, count(size), count(most)),
             What::Repeated => FieldError::invalid(&path, "", message),
             What::Forbidden(name) => FieldError::invalid(&path, name, message),
             What::AnyOf | What::OneOf(_) | What::AllOf(_) | What::Not | What::Range(_) => {
@@ -131,7 +129,10 @@ impl What {
             }
             What::AllOf(valid) => {
                 let none = if *valid == 0 { ". None validated" } else { "" };
-                format!("{} must validate all the schemas (allOf){none}", quoted(path))
+                format!(
+                    "{} must validate all the schemas (allOf){none}",
+                    quoted(path)
+                )
             }
             What::Not => format!("{} must not validate the schema (not)", quoted(path)),
             What::Range(text) => text.clone(),
