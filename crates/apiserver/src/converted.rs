@@ -1,14 +1,12 @@
 //! Custom resources in the version that a request is about. A kind without a conversion webhook is
 //! converted on the spot; otherwise the hook is asked, once for all objects of a request.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::conversion::custom as conversion;
 use api::resource::CustomVersion;
-use api::{Resource, Status, Value};
+use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use store::Compare;
 
 use crate::cache::{CachedObject, storage_key};
@@ -101,7 +99,10 @@ async fn convert(
         });
         return Ok(converted.collect());
     }
-    let mut converted = server.converters.ask(server, custom, &api_version, objects).await?;
+    let mut converted = server
+        .converters
+        .ask(custom, &api_version, objects)
+        .await?;
     for object in &mut converted {
         conversion::prune_as(resource, &resource.version, object);
     }
@@ -121,11 +122,11 @@ pub(crate) fn definition_unchanged(
     let definitions = server.cache.named(GROUP, PLURAL);
     let found = definitions.get(&custom.kind.name);
     let Some(definition) = found else {
-        return Err(crate::subresources::not_served());
+        return Err(not_served());
     };
     let document = definition.object()?;
     if document.str_at(&["metadata", "uid"]) != custom.kind.uid {
-        return Err(crate::subresources::not_served());
+        return Err(not_served());
     }
     if document.has(&["metadata", "deletionTimestamp"]) {
         return Err(terminating(resource, name));
@@ -136,40 +137,18 @@ pub(crate) fn definition_unchanged(
     }))
 }
 
+/// The kind went while the request was under way.
+fn not_served() -> Status {
+    Status::new(
+        Reason::NotFound,
+        "the server could not find the requested resource",
+    )
+}
+
 /// The answer to a creation while the definition of the kind is being deleted.
 pub(crate) fn terminating(resource: &Resource, name: &str) -> Status {
     resource.forbidden(
         name,
         "create not allowed while custom resource definition is terminating",
     )
-}
-
-/// The conversion webhooks that were asked, by the UID of their definition.
-#[derive(Default)]
-pub(crate) struct Converters {
-    hooks: Mutex<HashMap<String, (i64, Hook)>>,
-}
-
-/// Until the client for webhooks is there, nobody can be asked.
-#[derive(Clone)]
-struct Hook;
-
-impl Converters {
-    async fn ask(
-        &self,
-        _server: &Server,
-        custom: &CustomVersion,
-        api_version: &str,
-        _objects: Vec<Value>,
-    ) -> Result<Vec<Value>, Status> {
-        Err(Status::internal(format_args!(
-            "no webhook converts {} to {api_version}",
-            custom.kind.name
-        )))
-    }
-
-    /// Forgets the hook of a definition that went.
-    pub fn forget(&self, uid: &str) {
-        self.hooks.lock().remove(uid);
-    }
 }

@@ -13,6 +13,9 @@ mod body;
 mod bootstrap;
 mod cache;
 mod context;
+mod converted;
+mod converters;
+mod custom;
 mod decode;
 mod dispatch;
 mod endpoints;
@@ -151,7 +154,14 @@ impl ApiServer {
         } = config;
         config.admission.check()?;
         let catalogue = Catalogue::of_built_in();
-        let (cache, additions) = cache::fill(&*store, catalogue.snapshot().resources()).await?;
+        let built_in: Vec<_> = catalogue.snapshot().resources().cloned().collect();
+        let mut defined = custom::Initial::default();
+        let filled = cache::fill(&*store, &built_in, |definitions| {
+            defined = custom::initial(definitions);
+            defined.resources.clone()
+        });
+        let (cache, additions) = filled.await?;
+        defined.serve(&catalogue);
         let cache = Arc::new(cache);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
@@ -187,6 +197,9 @@ impl ApiServer {
             timelines: config.timelines,
             objects: Objects::new(store, cache.clone()),
             kinds: ServedKinds::new(catalogue, cache.clone()),
+            converters: converters::Converters::default(),
+            cleanups: Default::default(),
+            stop: stop.clone(),
             cache,
             authenticator,
             services,
@@ -215,6 +228,8 @@ impl ApiServer {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
+        let weak = Arc::downgrade(&server);
+        tokio::spawn(custom::run(weak, defined.known, stop.clone()));
         server.objects.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Document, GENERAL, Kinds, Version, custom, definitions, gnostic, paths, short_version};
 use crate::catalogue::Snapshot;
-use crate::document::{Object, Value};
+use crate::document::Value;
 use crate::resource::Resource;
 
 /// What all kept pieces may take together.

@@ -3,12 +3,10 @@
 //! Begun for every definition that is being deleted, as often as one is seen; only one at a time works
 //! on the same definition. Instances that have finalizers of their own are waited for.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
-use parking_lot::Mutex;
 
 use super::conditions::{self, Condition, ESTABLISHED, FINALIZER};
 use super::controller::{GROUP, PLURAL};
@@ -21,15 +19,11 @@ use crate::server::Server;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACK_OFF: Duration = Duration::from_secs(1);
 
-/// The definitions whose instances are being deleted.
-#[derive(Default)]
-pub(crate) struct Cleanups(Mutex<BTreeSet<String>>);
-
 /// Begins to delete the instances of a definition that is being deleted.
 pub(super) fn begin_if_due(server: &Arc<Server>, name: &str, definition: &Value) {
     let is_due = definition.has(&["metadata", "deletionTimestamp"]) && has_finalizer(definition);
     let uid = definition.str_at(&["metadata", "uid"]).to_string();
-    if !is_due || !server.cleanups.0.lock().insert(uid.clone()) {
+    if !is_due || !server.cleanups.lock().insert(uid.clone()) {
         return;
     }
     let weak = Arc::downgrade(server);
@@ -45,7 +39,7 @@ pub(super) fn begin_if_due(server: &Arc<Server>, name: &str, definition: &Value)
             () = cleanup.run(&weak) => {}
         }
         if let Some(server) = weak.upgrade() {
-            server.cleanups.0.lock().remove(&uid);
+            server.cleanups.lock().remove(&uid);
         }
     });
 }

@@ -17,6 +17,7 @@ mod strategy;
 
 use std::sync::Arc;
 
+use api::catalogue::Catalogue;
 use api::{Resource, Value};
 use bytes::Bytes;
 
@@ -31,6 +32,23 @@ pub(crate) struct Initial {
     /// The served versions alone, by kind.
     pub served: Vec<kind::Served>,
     pub known: Known,
+}
+
+impl Initial {
+    /// Serves the kinds from the first request on.
+    pub fn serve(&mut self, catalogue: &Catalogue) {
+        for served in self.served.drain(..) {
+            let kind::Served {
+                group,
+                plural,
+                versions,
+                ..
+            } = served;
+            if let Err(problem) = catalogue.replace(&group, &plural, versions) {
+                tracing::error!(%problem, "a stored definition cannot be served");
+            }
+        }
+    }
 }
 
 /// The kinds that stored definitions define.

@@ -20,16 +20,19 @@ use http::Response;
 use crate::body::Body;
 use crate::cache::{CachedObject, Shape};
 use crate::context::Context;
+use crate::converted;
 use crate::negotiate::{Encoding, Form};
 use crate::response;
 
 /// An object as the answer, in the form the client accepts.
-pub(crate) fn respond(
+pub(crate) async fn respond(
     context: &Context,
     code: u16,
     resource: &Arc<Resource>,
     entry: &Arc<CachedObject>,
 ) -> Result<Response<Body>, Status> {
+    let converted = converted::as_shown(&context.server, resource, vec![entry.clone()]).await?;
+    let entry = converted.first().unwrap_or(entry);
     let entry = &context.server.cache.forms.shown(resource, entry)?;
     let output = context.output;
     let media_type = output.encoding.media_type();

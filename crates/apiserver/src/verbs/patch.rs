@@ -39,7 +39,8 @@ pub(crate) async fn patch(
     let entry = registry::update(context, &target, patch.names_version(), |stored| {
         patch.of_stored(context, resource, stored)
     });
-    respond(context, 200, resource, &entry.await?)
+    let entry = entry.await?;
+    respond(context, 200, resource, &entry).await
 }
 
 async fn apply(
@@ -49,9 +50,9 @@ async fn apply(
 ) -> Result<Response<Body>, Status> {
     let configuration = Configuration::read(body)?;
     match registry::apply(context, resource, &configuration).await? {
-        Applied::Updated(entry) => respond(context, 200, resource, &entry),
+        Applied::Updated(entry) => respond(context, 200, resource, &entry).await,
         Applied::Created(entry, hops) => {
-            let response = respond(context, 201, resource, &entry)?;
+            let response = respond(context, 201, resource, &entry).await?;
             hops.created(&entry, context);
             Ok(response)
         }
