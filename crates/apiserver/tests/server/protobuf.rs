@@ -249,7 +249,7 @@ fn objects() -> Vec<(String, Value)> {
 
 /// The kinds that are stored; other versions of them are in `versions.rs`.
 fn stored_kinds() -> impl Iterator<Item = &'static Arc<api::Resource>> {
-    let kinds = api::catalogue::built_in().resources().iter();
+    let kinds = api::catalogue::built_in().resources();
     kinds.filter(|resource| resource.has_verb("get") && resource.is_stored_as_itself())
 }
 
