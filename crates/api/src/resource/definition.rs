@@ -30,8 +30,6 @@ pub struct CustomKind {
     /// The name and the UID of the definition.
     pub name: String,
     pub uid: String,
-    /// Of the definition's spec.
-    pub generation: i64,
     pub list_kind: String,
     /// The version that objects are stored in.
     pub storage_version: String,

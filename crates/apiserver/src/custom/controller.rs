@@ -29,7 +29,7 @@ pub(super) const PLURAL: &str = "customresourcedefinitions";
 /// Definitions that are worked on at the same time.
 const MOST_AT_ONCE: usize = 64;
 /// After a failure that no event follows.
-const BACK_OFF: Duration = Duration::from_secs(1);
+const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// What is served, by the name of the definition.
 #[derive(Default)]
@@ -58,7 +58,7 @@ pub(crate) async fn run(server: Weak<Server>, known: Known, stop: CancellationTo
         let Ok(mut watch) = watch else {
             return;
         };
-        controller.begin(&definitions, &mut watch);
+        controller.begin(&mut watch);
         // Ends when this fell behind: then everything is looked at again.
         tokio::select! {
             biased;
@@ -102,7 +102,7 @@ enum Outcome {
 
 impl Controller {
     /// Looks at everything that there is.
-    fn begin(&mut self, definitions: &ResourceCache, watch: &mut Watch) {
+    fn begin(&mut self, watch: &mut Watch) {
         let none = Initial::Changes(VecDeque::new());
         let initial = std::mem::replace(&mut watch.subscription.initial, none);
         let mut gone: BTreeSet<String> = self.known.0.keys().cloned().collect();
@@ -120,7 +120,6 @@ impl Controller {
             self.note(&name, None);
             self.enqueue(&name);
         }
-        let _ = definitions;
     }
 
     /// Returns whether the server is gone; false when the changes have to be read anew.
@@ -236,6 +235,8 @@ impl Controller {
         let group = definition.str_at(&["spec", "group"]).to_string();
         let now = server.timestamp();
         let mut settled = definition.clone();
+        // What an earlier plan took for it and could not write is free again.
+        self.note(name, Some(&definition));
         conditions::settle(&mut settled, self.used_in(&group), &now);
         // Taken at once; the write that follows only says so.
         self.note(name, Some(&settled));

@@ -32,17 +32,17 @@ const BELOW: [&str; 3] = ["get", "patch", "update"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub uid: String,
-    pub generation: i64,
+    pub spec: [u8; 32],
     pub names: Names,
     pub is_terminating: bool,
 }
 
 impl Identity {
     pub fn of(definition: &Value) -> Identity {
-        let generation = definition.at(&["metadata", "generation"]);
+        let spec = definition.get("spec").map(Value::to_json);
         Identity {
             uid: definition.str_at(&["metadata", "uid"]).to_string(),
-            generation: generation.and_then(Value::as_i64).unwrap_or_default(),
+            spec: Sha256::digest(spec.unwrap_or_default()).into(),
             names: Names::read(definition.at(&["status", "acceptedNames"])),
             is_terminating: conditions::is_terminating(definition),
         }
@@ -108,7 +108,6 @@ pub(crate) fn of(definition: &Value) -> Result<Served, NotServable> {
     let kind = Arc::new(CustomKind {
         name: definition.str_at(&["metadata", "name"]).to_string(),
         uid: identity.uid.clone(),
-        generation: identity.generation,
         list_kind: names.list_kind.clone(),
         storage_version: storage_version.to_string(),
         schemas,

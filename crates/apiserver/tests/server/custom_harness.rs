@@ -82,9 +82,17 @@ pub fn condition(definition: &Value, kind: &str) -> (String, String) {
 
 /// Creates a definition and waits until its kind is established.
 pub async fn establish(admin: &Client, definition: &Value) -> Value {
-    admin.post(DEFINITIONS, definition).await.expect(201);
+    let created = admin.post(DEFINITIONS, definition).await.expect(201);
     let name = definition.str_at(&["metadata", "name"]);
-    wait_for(admin, name, |one| condition(one, "Established").0 == "True").await
+    let version = created.str_at(&["metadata", "resourceVersion"]);
+    let selected = format!("fieldSelector=metadata.name={name}&resourceVersion={version}");
+    let mut events = admin.watch(&format!("{DEFINITIONS}?watch=true&{selected}")).await;
+    while let Some((_, definition)) = events.next().await {
+        if condition(&definition, "Established").0 == "True" {
+            return definition;
+        }
+    }
+    panic!("the watch of {name} ended");
 }
 
 /// The definition, once it is as wanted.

@@ -55,7 +55,7 @@ async fn status_and_spec_are_written_apart() {
     let told = admin.put(&path, &widget("a", api::document!({}))).await;
     assert_eq!(
         told.failure(422, "Invalid"),
-        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        "widgets.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     );
 }
 
