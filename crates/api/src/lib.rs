@@ -10,6 +10,7 @@ pub mod conversion;
 pub mod cron;
 pub mod discovery;
 pub mod document;
+pub mod features;
 pub mod field;
 pub mod metadata;
 pub mod openapi;

@@ -62,6 +62,8 @@ impl ControlPlane<'_> {
             }),
             cluster_domain: CLUSTER_DOMAIN.to_string(),
             compaction: store.compaction_interval(),
+            runtime_config: self.cluster.runtime_config.clone(),
+            feature_gates: self.cluster.feature_gates.clone(),
             admission: AdmissionConfig {
                 enabled: self.cluster.enable_admission_plugins.clone(),
                 pod_ranges: Some(Arc::new({
