@@ -23,7 +23,10 @@ func main() {
 	all := utilfeature.DefaultMutableFeatureGate.GetAll()
 	var names []featuregate.Feature
 	for name := range all {
-		names = append(names, name)
+		// These two stand for all gates of a stage.
+		if name != "AllAlpha" && name != "AllBeta" {
+			names = append(names, name)
+		}
 	}
 	slices.SortFunc(names, func(left, right featuregate.Feature) int { return cmp.Compare(left, right) })
 	for _, name := range names {

@@ -4,12 +4,37 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::features::go_bool;
-use crate::resource::{Resource, split_api_version};
+use crate::resource::{Resource, api_version, split_api_version};
 use crate::schema;
 
 const ALL: &str = "api/all";
 /// The keys for all versions of a stage, in the order in which they are applied.
 const STAGES: [&str; 4] = [ALL, "api/ga", "api/beta", "api/alpha"];
+
+/// The group versions of v1.36 that are off by default. None of them is generally available, and none
+/// is served here.
+const OFF_BY_DEFAULT: [&str; 20] = [
+    "admissionregistration.k8s.io/v1alpha1",
+    "admissionregistration.k8s.io/v1beta1",
+    "authentication.k8s.io/v1alpha1",
+    "authentication.k8s.io/v1beta1",
+    "certificates.k8s.io/v1alpha1",
+    "certificates.k8s.io/v1beta1",
+    "coordination.k8s.io/v1alpha2",
+    "coordination.k8s.io/v1beta1",
+    "flowcontrol.apiserver.k8s.io/v1beta1",
+    "flowcontrol.apiserver.k8s.io/v1beta2",
+    "flowcontrol.apiserver.k8s.io/v1beta3",
+    "internal.apiserver.k8s.io/v1alpha1",
+    "networking.k8s.io/v1beta1",
+    "resource.k8s.io/v1alpha3",
+    "resource.k8s.io/v1beta1",
+    "resource.k8s.io/v1beta2",
+    "scheduling.k8s.io/v1alpha2",
+    "storage.k8s.io/v1alpha1",
+    "storage.k8s.io/v1beta1",
+    "storagemigration.k8s.io/v1beta1",
+];
 
 /// What is switched on or off. The default serves everything that is generally available.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,14 +180,16 @@ fn is_version(text: &str) -> bool {
 /// Refuses groups and versions that Kubernetes does not have.
 fn check_registered(group_version: &str) -> Result<(), RuntimeConfigError> {
     let (group, _) = split_api_version(group_version);
-    let mut known_group = false;
-    for kind in schema::table()
-        .definitions()
+    let of_kinds = schema::table().definitions().iter();
+    let of_kinds = of_kinds.flat_map(|definition| &definition.kinds);
+    let of_kinds = of_kinds.map(|kind| (kind.group, kind.version));
+    let others = OFF_BY_DEFAULT
         .iter()
-        .flat_map(|known| &known.kinds)
-    {
-        known_group |= kind.group == group;
-        if crate::resource::api_version(kind.group, kind.version) == group_version {
+        .map(|version| split_api_version(version));
+    let mut known_group = false;
+    for (known, version) in of_kinds.chain(others) {
+        known_group |= known == group;
+        if api_version(known, version) == group_version {
             return Ok(());
         }
     }
