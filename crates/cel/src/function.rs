@@ -1,6 +1,6 @@
 //! How functions are declared: overloads with their types, what they compute, and what they cost.
 
-use crate::ast::Name;
+use crate::ast::{Constant, Name};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -25,20 +25,13 @@ pub enum Implementation {
     Function(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
 }
 
-/// What a call costs, as the checker estimates and the evaluator counts it.
+/// What a call costs where no library says otherwise. Libraries are asked first, by the name of the
+/// function and the overload: `libraries::cost::estimate` and `libraries::cost::actual` answer with
+/// nothing for calls that they do not know, and then the language's own costs apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// One unit.
     Fixed,
-    /// Computed by a library's estimator and tracker.
-    Library(&'static dyn CostModel),
-}
-
-/// The cost of a library's function: an estimate from sizes that are known when the expression is
-/// compiled, and the count when it runs. Both are those of upstream's `pkg/cel/library/cost.go`.
-pub trait CostModel: Send + Sync {
-    fn estimate(&self, overload: &str, arguments: &[SizeEstimate]) -> Option<CallEstimate>;
-
-    fn actual(&self, overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Option<u64>;
 }
 
 /// The smallest and largest size that a value can have.
@@ -53,6 +46,24 @@ pub struct CallEstimate {
     pub cost_min: u64,
     pub cost_max: u64,
     pub result_size: Option<SizeEstimate>,
+}
+
+/// What is known of the target or an argument of a call before it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    /// The fields from a variable to the value, where `@items`, `@keys`, `@values` and `@indices`
+    /// stand for the members; empty where there is no such path.
+    pub path: &'a [Name],
+    pub type_of: &'a Type,
+    /// Where the expression is a literal.
+    pub literal: Option<&'a Constant>,
+    /// Where the expression itself says it.
+    pub size: Option<SizeEstimate>,
+}
+
+/// Bounds that the host knows, such as `maxItems` of a schema.
+pub trait SizeBounds {
+    fn size(&self, path: &[Name], type_of: &Type) -> Option<SizeEstimate>;
 }
 
 /// Why an evaluation has no value. The text is cel-go's.
