@@ -1,6 +1,7 @@
 //! How functions are declared: overloads with their types, what they compute, and what they cost.
 
 use crate::ast::{Constant, Name};
+use crate::libraries::regex::Pattern;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -23,6 +24,12 @@ pub enum Implementation {
     /// The evaluator's own, such as `_&&_` and `_?_:_`.
     BuiltIn,
     Function(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
+    /// With a regular expression as an argument. The evaluator compiles it: once, when the program is
+    /// made, where it is a literal. It is still among the arguments.
+    Pattern {
+        argument: usize,
+        function: for<'a> fn(&Pattern, &[Value<'a>]) -> Result<Value<'a>, EvalError>,
+    },
 }
 
 /// What a call costs where no library says otherwise. Libraries are asked first, by the name of the

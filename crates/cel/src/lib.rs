@@ -6,6 +6,7 @@
 
 pub mod ast;
 pub mod function;
+pub mod libraries;
 pub mod types;
 pub mod value;
 
