@@ -1,5 +1,7 @@
 //! How functions are declared: overloads with their types, what they compute, and what they cost.
 
+use std::sync::Arc;
+
 use crate::ast::{Constant, Name};
 use crate::types::Type;
 use crate::value::Value;
@@ -16,6 +18,12 @@ pub struct Overload {
     pub result: Type,
     pub implementation: Implementation,
     pub cost: Cost,
+}
+
+/// A function with all its overloads, in the order in which they were declared.
+pub struct Function {
+    pub name: &'static str,
+    pub overloads: Vec<Arc<Overload>>,
 }
 
 /// What an overload computes. Errors of arguments are handled by the evaluator before the call.

@@ -5,6 +5,7 @@
 //! source → `parse` → [`ast::Ast`] → `check` against an environment → `cost` → `Program` → [`Value`].
 
 pub mod ast;
+pub mod checked;
 pub mod function;
 pub mod types;
 pub mod value;
