@@ -5,8 +5,14 @@
 //! source → `parse` → [`ast::Ast`] → `check` against an environment → `cost` → `Program` → [`Value`].
 
 pub mod ast;
+mod builder;
 pub mod checked;
+pub mod errors;
 pub mod function;
+mod macros;
+mod names;
+pub mod parse;
+pub mod print;
 pub mod types;
 pub mod value;
 
