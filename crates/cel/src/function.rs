@@ -18,16 +18,26 @@ pub struct Overload {
     pub cost: Cost,
 }
 
+/// What a function computes from values.
+pub type Compute = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
+
 /// What an overload computes. Errors of arguments are handled by the evaluator before the call.
+#[derive(Clone, Copy)]
 pub enum Implementation {
     /// The evaluator's own, such as `_&&_` and `_?_:_`.
     BuiltIn,
-    Function(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
+    /// Called when the types of the values agree with the overload's; where none agrees, the
+    /// evaluator says `no such overload: function(type, type)`.
+    Function(Compute),
+    /// The same for all overloads of its function (cel-go's singletons, and functions without type
+    /// guards): it looks at the types of the values itself.
+    Singleton(Compute),
 }
 
 /// What a call costs, as the checker estimates and the evaluator counts it.
+#[derive(Clone, Copy)]
 pub enum Cost {
-    /// One unit.
+    /// The language's own, by the overload's identifier; one unit for most.
     Fixed,
     /// Computed by a library's estimator and tracker.
     Library(&'static dyn CostModel),
@@ -38,7 +48,16 @@ pub enum Cost {
 pub trait CostModel: Send + Sync {
     fn estimate(&self, overload: &str, arguments: &[SizeEstimate]) -> Option<CallEstimate>;
 
-    fn actual(&self, overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Option<u64>;
+    /// The overload is empty where more than one fits and the run decides. An argument that is an
+    /// error is given as null; the result is `None` where the call failed. Without an answer, the
+    /// cost is the language's own.
+    fn actual(
+        &self,
+        function: &str,
+        overload: &str,
+        arguments: &[Value<'_>],
+        result: Option<&Value<'_>>,
+    ) -> Option<u64>;
 }
 
 /// The smallest and largest size that a value can have.

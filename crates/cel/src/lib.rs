@@ -5,9 +5,13 @@
 //! source → `parse` → [`ast::Ast`] → `check` against an environment → `cost` → `Program` → [`Value`].
 
 pub mod ast;
+pub mod checked;
 pub mod function;
+pub mod map;
+pub mod timestamp;
 pub mod types;
 pub mod value;
 
+pub use checked::{CheckedAst, Reference};
 pub use types::Type;
 pub use value::Value;
