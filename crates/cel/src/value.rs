@@ -87,13 +87,14 @@ pub enum HostKind {
     Object,
 }
 
-/// A value that a library brings.
+/// A value that a library brings. Its debug text is what the judge compares, e.g. `ip(10.0.0.1)`.
 pub trait Opaque: Any + fmt::Debug + Send + Sync {
     fn type_of(&self) -> Type;
 
-    fn equals(&self, other: &dyn Opaque) -> bool;
+    /// Nothing where the two cannot be compared, which is the error "no such overload".
+    fn equals(&self, other: &Value<'_>) -> Option<bool>;
 
-    /// What `size()` and the cost of functions see, for types that have a size.
+    /// What costs are computed from, for the types that have a size.
     fn size(&self) -> Option<u64> {
         None
     }
