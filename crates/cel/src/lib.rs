@@ -11,10 +11,13 @@ pub mod errors;
 pub mod function;
 mod macros;
 mod names;
+pub mod map;
 pub mod parse;
 pub mod print;
+pub mod timestamp;
 pub mod types;
 pub mod value;
 
+pub use checked::{CheckedAst, Reference};
 pub use types::Type;
 pub use value::Value;
