@@ -4,10 +4,16 @@
 //! An expression is compiled once and evaluated many times:
 //! source → `parse` → [`ast::Ast`] → `check` against an environment → `cost` → `Program` → [`Value`].
 
+mod access;
 pub mod ast;
 pub mod checked;
+pub mod duration;
 pub mod function;
+mod host_lists;
 pub mod map;
+pub mod numbers;
+mod patterns;
+pub mod standard;
 pub mod timestamp;
 pub mod types;
 pub mod value;
