@@ -4,6 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 
+use crate::numbers::{lossless_int, lossless_uint};
 use crate::value::Value;
 
 /// Up to this many entries are searched one by one.
@@ -59,6 +60,11 @@ impl<'a> Map<'a> {
             _ => None,
         })?;
         Some(&self.entries[found].1)
+    }
+
+    /// The entry at an index, in the order of insertion.
+    pub fn get_index(&self, index: usize) -> Option<&(Value<'a>, Value<'a>)> {
+        self.entries.get(index)
     }
 
     /// Where a key of exactly this type and value is.
@@ -171,16 +177,4 @@ fn is_same_key(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         _ => false,
     }
-}
-
-fn lossless_int(number: f64) -> Option<i64> {
-    let whole = number as i64;
-    (number > i64::MIN as f64 && number < i64::MAX as f64 && whole as f64 == number)
-        .then_some(whole)
-}
-
-fn lossless_uint(number: f64) -> Option<u64> {
-    let whole = number as u64;
-    (number >= 0.0 && number < 18_446_744_073_709_551_616.0 && whole as f64 == number)
-        .then_some(whole)
 }

@@ -78,6 +78,19 @@ pub trait Shape: Send + Sync {
 
     /// The value of a key of a map or a field of an object, if it is present.
     fn get<'a>(&'a self, data: &'a (dyn Any + Send + Sync), key: &str) -> Option<Value<'a>>;
+
+    /// How the items of a list are compared and added (`x-kubernetes-list-type`).
+    fn list_type(&self) -> ListType<'_> {
+        ListType::Atomic
+    }
+}
+
+/// `x-kubernetes-list-type`, with the keys of `map`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListType<'a> {
+    Atomic,
+    Set,
+    Map(&'a [Name]),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::checked::{CheckedAst, Reference};
 use crate::errors::Report;
 use crate::function::Implementation;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Shared, Value};
 
 /// Checks literals. Arguments of `format` may be of mixed types where its calls are checked.
 pub fn check_literals(checked: &CheckedAst, is_format_exempt: bool, report: &mut Report) {
@@ -94,13 +94,25 @@ impl<'a> Validator<'a, '_> {
         let Some(Reference::Function { overloads, .. }) = self.checked.reference(call) else {
             return true;
         };
-        let value = Value::from(constant);
+        let value = value_of(constant);
         overloads.iter().any(|overload| match overload.implementation {
             Implementation::BuiltIn => true,
             Implementation::Function(compute) | Implementation::Singleton(compute) => {
                 compute(std::slice::from_ref(&value)).is_ok()
             }
         })
+    }
+}
+
+fn value_of(constant: &Constant) -> Value<'_> {
+    match constant {
+        Constant::Null => Value::Null,
+        Constant::Bool(value) => Value::Bool(*value),
+        Constant::Int(value) => Value::Int(*value),
+        Constant::Uint(value) => Value::Uint(*value),
+        Constant::Double(value) => Value::Double(*value),
+        Constant::String(value) => Value::String(Shared::Borrowed(value)),
+        Constant::Bytes(value) => Value::Bytes(Shared::Borrowed(value)),
     }
 }
 
