@@ -1,7 +1,8 @@
 //! How functions are declared: overloads with their types, what they compute, and what they cost.
 
+use std::sync::Arc;
+
 use crate::ast::{Constant, Name};
-use crate::libraries::regex::Pattern;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -19,25 +20,36 @@ pub struct Overload {
     pub cost: Cost,
 }
 
+/// What a function computes from values.
+pub type Compute = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
+
+/// A function with all its overloads, in the order in which they were declared.
+pub struct Function {
+    pub name: &'static str,
+    pub overloads: Vec<Arc<Overload>>,
+}
+
 /// What an overload computes. Errors of arguments are handled by the evaluator before the call.
+#[derive(Clone, Copy)]
 pub enum Implementation {
     /// The evaluator's own, such as `_&&_` and `_?_:_`.
     BuiltIn,
-    Function(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
-    /// With a regular expression as an argument. The evaluator compiles it: once, when the program is
-    /// made, where it is a literal. It is still among the arguments.
-    Pattern {
-        argument: usize,
-        function: for<'a> fn(&Pattern, &[Value<'a>]) -> Result<Value<'a>, EvalError>,
-    },
+    /// Called when the types of the values agree with the overload's; where none agrees, the
+    /// evaluator says `no such overload: function(type, type)`.
+    Function(Compute),
+    /// The same for all overloads of its function (cel-go's singletons, and functions without type
+    /// guards): it looks at the types of the values itself.
+    Singleton(Compute),
 }
 
 /// What a call costs where no library says otherwise. Libraries are asked first, by the name of the
 /// function and the overload: `libraries::cost::estimate` and `libraries::cost::actual` answer with
-/// nothing for calls that they do not know, and then the language's own costs apply.
+/// nothing for calls that they do not know, and then the language's own costs apply. The overload is
+/// empty where more than one fits and the values decide; an argument that is an error is given as
+/// null, and the result is `None` where the call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// One unit.
+    /// The language's own, by the overload's identifier; one unit for most.
     Fixed,
 }
 

@@ -5,22 +5,22 @@ use super::{
     sorted_item,
 };
 use crate::libraries::format::NamedFormat;
-use crate::value::{HostKind, Value};
+use crate::value::Value;
 
 /// What a call cost, where a library says it. The overload is empty where it was chosen when the
-/// expression ran.
+/// expression ran; there is no result where the call failed.
 pub fn actual(
     function: &str,
     overload: &str,
     arguments: &[Value<'_>],
-    result: &Value<'_>,
+    result: Option<&Value<'_>>,
 ) -> Option<u64> {
     extension(overload, arguments, result)
         .or_else(|| kubernetes(function, overload, arguments, result))
 }
 
 /// The costs that the language's extension libraries bring along.
-fn extension(overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Option<u64> {
+fn extension(overload: &str, arguments: &[Value<'_>], result: Option<&Value<'_>>) -> Option<u64> {
     let sets = |factor: u64| {
         let product = size(arguments.first()?).wrapping_mul(size(arguments.get(1)?));
         Some(1 + truncated(product as f64 * factor as f64))
@@ -28,7 +28,7 @@ fn extension(overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Opt
     match overload {
         "list_sets_contains_list" | "list_sets_intersects_list" => sets(1),
         "list_sets_equivalent_list" => sets(2),
-        "list_slice" | "lists_range" | "list_reverse" => Some(new_list(1.0, size(result))),
+        "list_slice" | "lists_range" | "list_reverse" => Some(new_list(1.0, result.map_or(1, size))),
         "list_flatten" | "list_flatten_int" => {
             let depth = match arguments.get(1) {
                 Some(Value::Int(depth)) => *depth as f64,
@@ -46,11 +46,7 @@ fn extension(overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Opt
 
 fn compared_with_itself(list: &Value<'_>) -> u64 {
     let count = size(list);
-    let is_text = match list {
-        Value::List(items) => items.first().is_some_and(is_text),
-        Value::Host(host) => host.shape.at(host.data, 0).as_ref().is_some_and(is_text),
-        _ => false,
-    };
+    let is_text = list.item(0).as_ref().is_some_and(is_text);
     let factor = if is_text { 2.0 + TEXT } else { 2.0 };
     new_list(factor, count.wrapping_mul(count))
 }
@@ -81,7 +77,7 @@ fn kubernetes(
     function: &str,
     overload: &str,
     arguments: &[Value<'_>],
-    result: &Value<'_>,
+    result: Option<&Value<'_>>,
 ) -> Option<u64> {
     let first = arguments.first();
     let second = arguments.get(1);
@@ -102,7 +98,7 @@ fn kubernetes(
             Some(text(size(first?), TEXT))
         }
         "replace" | "split" | "ip.isCanonical" => Some(text(size(first?), 2.0 * TEXT)),
-        "join" => first.map(|_| text(size(result), 2.0 * TEXT)),
+        "join" => first.map(|_| text(result.map_or(1, size), 2.0 * TEXT)),
         "find" | "findAll" => {
             let read = text_and_one(size(first?));
             Some(read.wrapping_mul(text(size(second?), PATTERN)))
@@ -152,17 +148,8 @@ fn text_and_one(size: u64) -> u64 {
 }
 
 /// The size that costs are computed from: characters of a text, members of a list or map.
-pub(crate) fn size(value: &Value<'_>) -> u64 {
-    match value {
-        Value::String(text) if text.is_ascii() => text.len() as u64,
-        Value::String(text) => text.chars().count() as u64,
-        Value::Bytes(bytes) => bytes.len() as u64,
-        Value::List(items) => items.len() as u64,
-        Value::Map(entries) => entries.len() as u64,
-        Value::Host(host) => host.shape.len(host.data) as u64,
-        Value::Opaque(value) => value.size().unwrap_or(1),
-        _ => 1,
-    }
+fn size(value: &Value<'_>) -> u64 {
+    value.size().unwrap_or(1)
 }
 
 /// No limit is above this, so that counting can end here.
@@ -174,24 +161,12 @@ fn traversal(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => (text.len() as f64 * TEXT) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * TEXT) as u64,
-        Value::List(items) => total(items.iter().map(traversal)),
-        Value::Map(entries) => total(
-            entries
-                .iter()
-                .map(|(key, value)| traversal(key) + traversal(value)),
-        ),
-        Value::Host(host) => {
-            let count = host.shape.len(host.data);
-            let is_list = host.shape.kind(host.data) == HostKind::List;
-            total((0..count).map(|index| {
-                let key = match is_list {
-                    true => None,
-                    false => host.shape.key_at(host.data, index),
-                };
-                let key = key.map_or(0, |key| (key.len() as f64 * TEXT) as u64);
-                let value = host.shape.at(host.data, index);
-                key + value.as_ref().map_or(0, traversal)
-            }))
+        Value::List(_) | Value::Map(_) | Value::Host(_) => {
+            let items = value.items().map(|item| traversal(&item));
+            let entries = value
+                .entries()
+                .map(|(key, value)| traversal(&key) + traversal(&value));
+            total(items.chain(entries))
         }
         _ => 1,
     }

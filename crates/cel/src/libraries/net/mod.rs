@@ -152,7 +152,7 @@ fn family<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 }
 
 fn ip_to_string<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
-    Ok(Value::String(address(arguments)?.to_string().into()))
+    Ok(address(arguments)?.to_string().into())
 }
 
 fn property<'a>(
@@ -277,7 +277,7 @@ fn cidr_to_string<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let [cidr] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
-    Ok(Value::String(range(cidr)?.to_string().into()))
+    Ok(range(cidr)?.to_string().into())
 }
 
 impl Opaque for Ip {

@@ -48,12 +48,12 @@ pub enum Reason {
 /// The largest repetition count, alone or as the product of nested ones.
 const MAX_REPEAT: u64 = 1000;
 /// The deepest tree that Go builds.
-pub(super) const MAX_HEIGHT: u32 = 1000;
+const MAX_HEIGHT: u32 = 1000;
 /// The largest program that Go builds, in instructions.
 const MAX_SIZE: u64 = (128 << 20) / 40;
 
 /// Checks an expression and writes it in the syntax of the `regex` crate.
-pub(super) fn translate(pattern: &str) -> Result<String, PatternError> {
+pub(crate) fn translate(pattern: &str) -> Result<String, PatternError> {
     let mut parser = Parser {
         whole: pattern,
         output: String::with_capacity(pattern.len() + pattern.len() / 4),

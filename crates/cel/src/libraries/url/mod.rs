@@ -5,12 +5,14 @@ pub(crate) mod parse;
 mod tests;
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use self::parse::{Parts, parse_request_uri, parse_url};
 use crate::function::{EvalError, Overload};
 use crate::libraries::declare::{global, list, map, member, message, object};
+use crate::map::Map;
 use crate::types::Type;
 use crate::value::{Opaque, Value};
 
@@ -73,24 +75,24 @@ fn part<'a>(
     arguments: &[Value<'a>],
     read: impl Fn(&Parts) -> String,
 ) -> Result<Value<'a>, EvalError> {
-    Ok(Value::String(read(parts(arguments)?).into()))
+    Ok(read(parts(arguments)?).into())
 }
 
 fn get_query<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let mut entries: Vec<(Vec<u8>, Vec<Value<'a>>)> = Vec::new();
-    let mut known = std::collections::HashMap::new();
+    let mut known = HashMap::new();
     for (key, value) in parts(arguments)?.query() {
         let index = *known.entry(key.clone()).or_insert(entries.len());
         if index == entries.len() {
             entries.push((key, Vec::new()));
         }
-        entries[index].1.push(Value::String(text(&value).into()));
+        entries[index].1.push(text(&value).into());
     }
-    let entries = entries.into_iter().map(|(key, values)| {
-        let key = Value::String(text(&key).into());
-        (key, Value::List(Arc::new(values)))
-    });
-    Ok(Value::Map(Arc::new(entries.collect())))
+    let mut map = Map::with_capacity(entries.len());
+    for (key, values) in entries {
+        map.insert(text(&key).into(), Value::list(values));
+    }
+    Ok(Value::Map(Arc::new(map)))
 }
 
 /// Values are text, so that bytes that are none are replaced.
