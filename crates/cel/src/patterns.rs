@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 
 /// So many compiled patterns are kept; then the cache starts anew.
 const KEPT: usize = 256;
