@@ -6,15 +6,24 @@
 
 mod access;
 pub mod ast;
+mod builder;
+pub mod check;
 pub mod checked;
+pub mod declarations;
 pub mod duration;
+pub mod environment;
 pub mod error;
+pub mod errors;
 pub mod function;
 mod go_text;
 mod host_lists;
+mod macros;
 pub mod map;
+mod names;
 pub mod numbers;
+pub mod parse;
 mod patterns;
+pub mod print;
 mod program;
 pub mod standard;
 pub mod timestamp;
@@ -22,7 +31,9 @@ pub mod types;
 pub mod value;
 
 pub use checked::{CheckedAst, Reference};
+pub use environment::Environment;
 pub use error::EvalError;
+pub use errors::CompileErrors;
 pub use program::{Limits, Outcome, Program, Variables};
 pub use types::Type;
 pub use value::Value;

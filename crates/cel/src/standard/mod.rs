@@ -27,7 +27,7 @@ pub fn type_names() -> Vec<(&'static str, Type)> {
         ("null_type", Type::Null),
         ("string", Type::String),
         ("google.protobuf.Timestamp", Type::Timestamp),
-        ("type", Type::Type(Arc::new(Type::Dyn))),
+        ("type", Type::of_types()),
         ("uint", Type::Uint),
     ]
 }
