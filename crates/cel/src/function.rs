@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ast::{Constant, Name};
+pub use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -83,21 +84,4 @@ pub struct Operand<'a> {
 /// Bounds that the host knows, such as `maxItems` of a schema.
 pub trait SizeBounds {
     fn size(&self, path: &[Name], type_of: &Type) -> Option<SizeEstimate>;
-}
-
-/// Why an evaluation has no value. The text is cel-go's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    #[error("{0}")]
-    Message(String),
-    #[error("no such key: {0}")]
-    NoSuchKey(String),
-    #[error("no such overload")]
-    NoSuchOverload,
-    #[error("operation cancelled: actual cost limit exceeded")]
-    CostExceeded,
-    #[error("operation interrupted")]
-    Interrupted,
-    #[error("no such attribute(s): {0}")]
-    NoSuchAttribute(Name),
 }

@@ -1,7 +1,7 @@
 //! Lists of the host that are sets or maps (`x-kubernetes-list-type`): their order takes no part in
 //! comparisons, and `+` merges.
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::value::{HostValue, ListType, Value};
 
 /// Whether a list equals another value, where it is a set or a map.

@@ -42,6 +42,16 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Removes an entry with a key of the same type and value. The index is made anew.
+    pub fn remove(&mut self, key: &Value<'_>) {
+        if let Some(position) = self.position(key) {
+            self.entries.remove(position);
+            if self.index.take().is_some() {
+                self.note_last();
+            }
+        }
+    }
+
     /// The value of a key. A number finds a key of another numeric type with the same value, as in
     /// cel-go, after one of its own type.
     pub fn get(&self, key: &Value<'_>) -> Option<&Value<'a>> {

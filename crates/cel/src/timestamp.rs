@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 
 /// The first and last second that cel-go allows, from the Unix epoch.
 pub const MIN_SECONDS: i64 = -62_135_596_800;

@@ -7,12 +7,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::ast::Name;
+use crate::error::EvalError;
 use crate::map::Map;
 use crate::timestamp::Timestamp;
 use crate::types::Type;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum Value<'a> {
+    #[default]
     Null,
     Bool(bool),
     Int(i64),
@@ -78,6 +80,15 @@ pub trait Shape: Send + Sync {
 
     /// The value of a key of a map or a field of an object, if it is present.
     fn get<'a>(&'a self, data: &'a (dyn Any + Send + Sync), key: &str) -> Option<Value<'a>>;
+
+    /// As [`Shape::get`], for hosts whose values are computed when they are read, which can fail.
+    fn try_get<'a>(
+        &'a self,
+        data: &'a (dyn Any + Send + Sync),
+        key: &str,
+    ) -> Result<Option<Value<'a>>, EvalError> {
+        Ok(self.get(data, key))
+    }
 
     /// How the items of a list are compared and added (`x-kubernetes-list-type`).
     fn list_type(&self) -> ListType<'_> {

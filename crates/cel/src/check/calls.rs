@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::{shown, Checker};
+use super::{Checker, shown};
 use crate::ast::{Call, Id, Name};
 use crate::checked::Reference;
 use crate::function::{Function, Overload};
@@ -223,9 +223,7 @@ impl<'a> Parameters<'a> {
                 None => Type::Dyn,
             },
             Type::List(item) => Type::list(self.instantiate(item)),
-            Type::Map(entry) => {
-                Type::map(self.instantiate(&entry.0), self.instantiate(&entry.1))
-            }
+            Type::Map(entry) => Type::map(self.instantiate(&entry.0), self.instantiate(&entry.1)),
             Type::Opaque(name, parameters) if !parameters.is_empty() => Type::Opaque(
                 name.clone(),
                 parameters

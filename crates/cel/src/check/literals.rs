@@ -1,6 +1,6 @@
 //! Lists, maps and struct literals.
 
-use super::{shown, Checker};
+use super::{Checker, shown};
 use crate::ast::{Id, ListLiteral, MapEntry, StructLiteral};
 use crate::checked::Reference;
 use crate::types::Type;

@@ -6,10 +6,10 @@
 mod calls;
 mod format;
 mod literals;
-mod unify;
-mod validators;
 #[cfg(test)]
 mod tests;
+mod unify;
+mod validators;
 
 use std::fmt::Display;
 use std::mem;
@@ -90,7 +90,8 @@ impl Checker<'_> {
             });
         }
         if self.unifier.is_exhausted() && self.report.is_empty() {
-            self.report.add(None, "the types of the expression are too complex");
+            self.report
+                .add(None, "the types of the expression are too complex");
         }
         let checked = CheckedAst {
             ast: self.ast,
@@ -184,9 +185,17 @@ impl Checker<'_> {
     /// What a name refers to: its full name, and its type.
     fn resolve(&self, name: &str) -> Option<(Name, Reference, Type)> {
         let simple = name.strip_prefix('.').unwrap_or(name);
-        let local = self.scope.iter().rev().find(|(local, _)| &**local == simple);
+        let local = self
+            .scope
+            .iter()
+            .rev()
+            .find(|(local, _)| &**local == simple);
         if let Some((local, of)) = local {
-            return Some((local.clone(), Reference::Variable(local.clone()), of.clone()));
+            return Some((
+                local.clone(),
+                Reference::Variable(local.clone()),
+                of.clone(),
+            ));
         }
         let (name, declared) = self.declarations.resolve(name)?;
         Some(match declared {

@@ -213,9 +213,7 @@ impl Unifier {
             (Type::Dyn | Type::Variable(_) | Type::Param(_), _) => true,
             (_, Type::Dyn | Type::Variable(_) | Type::Param(_)) => false,
             (Type::Type(_), Type::Type(_)) => true,
-            (first, second) => {
-                self.all_parameters(first, second, Self::is_equal_or_more_general)
-            }
+            (first, second) => self.all_parameters(first, second, Self::is_equal_or_more_general),
         }
     }
 

@@ -95,12 +95,14 @@ impl<'a> Validator<'a, '_> {
             return true;
         };
         let value = value_of(constant);
-        overloads.iter().any(|overload| match overload.implementation {
-            Implementation::BuiltIn => true,
-            Implementation::Function(compute) | Implementation::Singleton(compute) => {
-                compute(std::slice::from_ref(&value)).is_ok()
-            }
-        })
+        overloads
+            .iter()
+            .any(|overload| match overload.implementation {
+                Implementation::BuiltIn => true,
+                Implementation::Function(compute) | Implementation::Singleton(compute) => {
+                    compute(std::slice::from_ref(&value)).is_ok()
+                }
+            })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `optMap` and `optFlatMap`: an expression of what an optional holds.
 
 use super::standard::let_in;
-use super::{variable, Expansion};
+use super::{Expansion, variable};
 use crate::ast::{Id, Name};
 use crate::builder::Expander;
 use crate::names;

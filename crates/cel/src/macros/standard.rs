@@ -1,6 +1,6 @@
 //! The macros of the language itself, `cel.bind`, and `sortBy` of the list library.
 
-use super::{check_not_accumulator, variable, Expansion, Misuse};
+use super::{Expansion, Misuse, check_not_accumulator, variable};
 use crate::ast::{Comprehension, Constant, Expr, Id, Name};
 use crate::builder::Expander;
 use crate::names;

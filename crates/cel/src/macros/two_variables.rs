@@ -1,9 +1,9 @@
 //! The macros that fold over indices or keys together with values.
 
 use super::standard::{
-    accumulator, append, filtered, fold_all, fold_exists, fold_exists_one, Fold,
+    Fold, accumulator, append, filtered, fold_all, fold_exists, fold_exists_one,
 };
-use super::{check_not_accumulator, variable, Expansion, Misuse};
+use super::{Expansion, Misuse, check_not_accumulator, variable};
 use crate::ast::{Id, Name};
 use crate::builder::Expander;
 use crate::names;

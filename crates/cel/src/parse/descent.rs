@@ -2,7 +2,7 @@
 //! syntax error or where the nesting comes near the limit.
 
 use super::lexer::{Kind, Token};
-use super::{literal, Syntax};
+use super::{Syntax, literal};
 use crate::ast::{
     Call, Constant, Expr, Id, ListLiteral, MapEntry, Name, Select, StructField, StructLiteral,
 };
@@ -191,7 +191,11 @@ impl<'a> Descent<'a> {
             self.deepen()?;
             let id = self.operator()?;
             // A product has no operator in its right operand.
-            let right = if of_level == 0 { self.sum(1)? } else { self.unary()? };
+            let right = if of_level == 0 {
+                self.sum(1)?
+            } else {
+                self.unary()?
+            };
             left = self.call(id, function, vec![left, right]);
         }
         self.depth = depth;
@@ -257,7 +261,13 @@ impl<'a> Descent<'a> {
             self.needs_optional()?;
         }
         let field = (name, field.offset);
-        Some(select(self.builder, operand, field, dot.offset, is_optional))
+        Some(select(
+            self.builder,
+            operand,
+            field,
+            dot.offset,
+            is_optional,
+        ))
     }
 
     fn index(&mut self, operand: Id) -> Option<Id> {
@@ -558,12 +568,7 @@ pub fn balance(builder: &mut Builder, function: &Name, terms: &[Id], operators: 
     let Some(&id) = operators.get(middle) else {
         return terms.first().copied().unwrap_or(Id(0));
     };
-    let left = balance(
-        builder,
-        function,
-        &terms[..=middle],
-        &operators[..middle],
-    );
+    let left = balance(builder, function, &terms[..=middle], &operators[..middle]);
     let right = balance(
         builder,
         function,

@@ -150,7 +150,10 @@ impl Lexer<'_> {
 
     fn advance_to(&mut self, end: usize) {
         let passed = &self.bytes[self.position..end];
-        self.offset += passed.iter().filter(|byte| !is_continuation(**byte)).count() as u32;
+        self.offset += passed
+            .iter()
+            .filter(|byte| !is_continuation(**byte))
+            .count() as u32;
         self.position = end;
     }
 
@@ -293,7 +296,12 @@ impl Lexer<'_> {
             // Unterminated, its first two quotes are an empty string.
             let triple = [mark; 3];
             return Ok(self
-                .string_body(quote + 3, is_raw, |lexer, at| lexer.is_at(at, &triple), |_| false)
+                .string_body(
+                    quote + 3,
+                    is_raw,
+                    |lexer, at| lexer.is_at(at, &triple),
+                    |_| false,
+                )
                 .map_or(quote + 2, |end| end + 3));
         }
         self.string_body(
@@ -334,7 +342,11 @@ impl Lexer<'_> {
     fn escape(&self, backslash: usize) -> Result<usize, usize> {
         let digits = |from: usize, count: usize, matches: fn(&u8) -> bool| {
             let end = self.run(from, matches).min(from + count);
-            if end == from + count { Ok(end) } else { Err(end) }
+            if end == from + count {
+                Ok(end)
+            } else {
+                Err(end)
+            }
         };
         let at = backslash + 1;
         match self.at(at) {

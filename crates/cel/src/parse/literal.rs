@@ -84,11 +84,7 @@ fn unquote(text: &str) -> Option<&str> {
 }
 
 /// Reads one escape sequence after its backslash and answers with what follows it.
-fn escape<'a>(
-    text: &'a str,
-    is_bytes: bool,
-    value: &mut Vec<u8>,
-) -> Result<&'a str, &'static str> {
+fn escape<'a>(text: &'a str, is_bytes: bool, value: &mut Vec<u8>) -> Result<&'a str, &'static str> {
     let kind = text.chars().next().ok_or(UNABLE)?;
     let after = &text[kind.len_utf8()..];
     let simple = match kind {

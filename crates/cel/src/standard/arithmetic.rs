@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::numbers;
 use crate::timestamp::{MAX_SECONDS, MIN_SECONDS, Timestamp};
 use crate::value::{HostKind, Shared, Value};

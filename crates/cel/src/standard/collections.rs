@@ -1,6 +1,6 @@
 //! `in` and `size`.
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::value::Value;
 
 use super::arithmetic::without_trait;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::arithmetic::without_trait;
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::numbers;
 use crate::value::Value;
 

@@ -1,7 +1,7 @@
 //! Conversions between types. The evaluator has looked at the types of the arguments.
 
 use crate::duration;
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::numbers;
 use crate::timestamp::{MAX_SECONDS, MIN_SECONDS, Timestamp};
 use crate::types::Type;

@@ -1,6 +1,6 @@
 //! The functions of strings.
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::patterns;
 use crate::value::Value;
 

@@ -1,6 +1,6 @@
 //! The parts of moments and durations.
 
-use crate::function::EvalError;
+use crate::error::EvalError;
 use crate::timestamp::{Civil, Timestamp};
 use crate::value::Value;
 
