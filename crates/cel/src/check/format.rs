@@ -4,6 +4,7 @@ use super::validators::walk;
 use crate::ast::{Call, Constant, Expr, Id};
 use crate::checked::CheckedAst;
 use crate::errors::Report;
+use crate::libraries::strings::clause;
 use crate::types::Type;
 
 pub fn check_formats(checked: &CheckedAst, report: &mut Report) {
@@ -63,7 +64,7 @@ fn check_clauses(checked: &CheckedAst, format: &str, items: &[Id]) -> Result<usi
         let Some(item) = items.get(used) else {
             return Err((None, format!("index {used} out of range")));
         };
-        let (clause, after) = clause(rest).map_err(|message| {
+        let (_, clause, after) = clause(rest).map_err(|message| {
             let message = format!("could not parse formatting clause: {message}");
             (None, message)
         })?;
@@ -73,41 +74,6 @@ fn check_clauses(checked: &CheckedAst, format: &str, items: &[Id]) -> Result<usi
         used += 1;
     }
     Ok(used)
-}
-
-/// Reads a clause after its percent sign: its letter, and what follows it.
-fn clause(text: &[u8]) -> Result<(u8, &[u8]), String> {
-    let mut rest = text;
-    if let Some(precision) = rest.strip_prefix(b".") {
-        let digits = precision.iter().take_while(|byte| byte.is_ascii_digit());
-        let (digits, after) = precision.split_at(digits.count());
-        if after.is_empty() {
-            let message = "could not find end of precision specifier";
-            return Err(format!("error while parsing precision: {message}"));
-        }
-        let digits = String::from_utf8_lossy(digits);
-        if digits.parse::<i64>().is_err() {
-            let problem = if digits.is_empty() {
-                "invalid syntax"
-            } else {
-                "value out of range"
-            };
-            return Err(format!(
-                "error while parsing precision: error while converting precision to integer: \
-                 strconv.Atoi: parsing \"{digits}\": {problem}"
-            ));
-        }
-        rest = after;
-    }
-    match rest.split_first() {
-        Some((letter @ (b's' | b'd' | b'f' | b'e' | b'b' | b'x' | b'X' | b'o'), after)) => {
-            Ok((*letter, after))
-        }
-        other => {
-            let letter = other.map_or('\0', |(letter, _)| char::from(*letter));
-            Err(format!("unrecognized formatting clause \"{letter}\""))
-        }
-    }
 }
 
 fn check_argument(checked: &CheckedAst, clause: u8, item: Id) -> Result<(), (Id, String)> {

@@ -1,10 +1,10 @@
 //! The functions and operators of the language itself, with the names, identifiers, types and order
 //! of cel-go v0.26.0. The order shows in messages and decides which overload is tried first.
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod collections;
-mod comparison;
-mod conversion;
+pub(crate) mod comparison;
+pub(crate) mod conversion;
 mod text;
 mod time;
 

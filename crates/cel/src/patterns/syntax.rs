@@ -53,7 +53,7 @@ const MAX_HEIGHT: u32 = 1000;
 const MAX_SIZE: u64 = (128 << 20) / 40;
 
 /// Checks an expression and writes it in the syntax of the `regex` crate.
-pub(crate) fn translate(pattern: &str) -> Result<String, PatternError> {
+pub(super) fn translate(pattern: &str) -> Result<String, PatternError> {
     let mut parser = Parser {
         whole: pattern,
         output: String::with_capacity(pattern.len() + pattern.len() / 4),

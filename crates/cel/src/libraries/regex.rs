@@ -1,13 +1,5 @@
-//! Kubernetes' library for regular expressions: `find` and `findAll`; and RE2's syntax, which
-//! `matches` uses too.
+//! Kubernetes' library for regular expressions: `find` and `findAll`.
 
-mod classes;
-mod syntax;
-#[cfg(test)]
-mod tests;
-
-pub use self::syntax::{PatternError, Reason};
-pub(crate) use self::syntax::translate;
 use crate::function::{EvalError, Overload};
 use crate::libraries::declare::{list, member, message};
 use crate::patterns;

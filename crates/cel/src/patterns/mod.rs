@@ -1,12 +1,18 @@
 //! Regular expressions of expressions: RE2's syntax, compiled once per text and kept.
 
+mod classes;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
-use crate::function::EvalError;
-use crate::libraries::regex::{PatternError, Reason, translate};
+pub use self::syntax::{PatternError, Reason};
+use self::syntax::translate;
+use crate::error::EvalError;
 
 /// So many compiled patterns are kept; then the cache starts anew.
 const KEPT: usize = 256;
