@@ -6,7 +6,9 @@ use crate::check::{self, Strictness};
 use crate::checked::CheckedAst;
 use crate::declarations::Declarations;
 use crate::errors::CompileErrors;
-use crate::function::Overload;
+use crate::estimate::{self, Estimate};
+use crate::function::{Overload, SizeBounds};
+use crate::libraries::versions;
 use crate::macros::Macros;
 use crate::parse::{self, Syntax};
 use crate::standard;
@@ -32,21 +34,25 @@ impl Environment {
             declarations.add_type_name(name, of);
         }
         declarations.add_overloads(standard::overloads());
+        for (name, of) in versions::type_names(minor) {
+            declarations.add_type_name(name, of);
+        }
+        declarations.add_overloads(versions::overloads(minor));
         Environment {
             declarations: Arc::new(declarations),
             syntax: Syntax {
-                optional: minor >= 28,
+                optional: minor >= versions::OPTIONALS,
                 macros: Macros {
-                    optional: minor >= 28,
-                    two_variables: minor >= 32,
-                    sort_by: minor >= 34,
+                    optional: minor >= versions::OPTIONALS,
+                    two_variables: minor >= versions::TWO_VARIABLES,
+                    sort_by: minor >= versions::EXTENDED_LISTS,
                     bind: false,
                 },
             },
             strictness: Strictness {
-                mixed_comparisons: minor >= 28,
-                literals: minor >= 29,
-                format: minor >= 29,
+                mixed_comparisons: minor >= versions::MIXED_COMPARISONS,
+                literals: minor >= versions::LITERAL_CHECKS,
+                format: minor >= versions::LITERAL_CHECKS,
             },
         }
     }
@@ -77,6 +83,11 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<CheckedAst, CompileErrors> {
         let ast = parse::parse(source, self.syntax)?;
         check::check(source, ast, &self.declarations, self.strictness)
+    }
+
+    /// What an expression will cost, from the bounds of sizes that the host knows.
+    pub fn estimate(&self, checked: &CheckedAst, bounds: &dyn SizeBounds) -> Estimate {
+        estimate::estimate(checked, bounds)
     }
 }
 
