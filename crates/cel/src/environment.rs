@@ -7,6 +7,7 @@ use crate::checked::CheckedAst;
 use crate::declarations::Declarations;
 use crate::errors::CompileErrors;
 use crate::function::Overload;
+use crate::libraries::versions;
 use crate::macros::Macros;
 use crate::parse::{self, Syntax};
 use crate::standard;
@@ -31,22 +32,26 @@ impl Environment {
         for (name, of) in standard::type_names() {
             declarations.add_type_name(name, of);
         }
+        for (name, of) in versions::type_names(minor) {
+            declarations.add_type_name(name, of);
+        }
         declarations.add_overloads(standard::overloads());
+        declarations.add_overloads(versions::overloads(minor));
         Environment {
             declarations: Arc::new(declarations),
             syntax: Syntax {
-                optional: minor >= 28,
+                optional: minor >= versions::OPTIONALS,
                 macros: Macros {
-                    optional: minor >= 28,
-                    two_variables: minor >= 32,
-                    sort_by: minor >= 34,
+                    optional: minor >= versions::OPTIONALS,
+                    two_variables: minor >= versions::TWO_VARIABLES,
+                    sort_by: minor >= versions::EXTENDED_LISTS,
                     bind: false,
                 },
             },
             strictness: Strictness {
-                mixed_comparisons: minor >= 28,
-                literals: minor >= 29,
-                format: minor >= 29,
+                mixed_comparisons: minor >= versions::MIXED_COMPARISONS,
+                literals: minor >= versions::LITERAL_CHECKS,
+                format: minor >= versions::LITERAL_CHECKS,
             },
         }
     }
