@@ -2,6 +2,7 @@
 
 use super::operation::{Call, CallCost};
 use crate::function::{Function, Implementation, Overload};
+use crate::libraries;
 use crate::value::Value;
 
 pub const LIST: u32 = 10;
@@ -32,7 +33,7 @@ pub fn of_comparison(left: &Value<'_>, right: &Value<'_>) -> u64 {
 pub fn of_call(call: &Call, arguments: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
     if call.asks_library {
         let overload = call.overload.as_ref().map_or("", |overload| overload.id);
-        let said = library(call.function.name, overload, arguments, result);
+        let said = libraries::cost::actual(call.function.name, overload, arguments, result);
         if let Some(cost) = said {
             return cost;
         }
@@ -122,13 +123,4 @@ pub fn ends_at_error(function: &Function, overload: Option<&Overload>, arguments
 
 fn traversal(size: u64) -> u64 {
     (size as f64 * TRAVERSAL).ceil() as u64
-}
-
-fn library(
-    _function: &str,
-    _overload: &str,
-    _arguments: &[Value<'_>],
-    _result: Option<&Value<'_>>,
-) -> Option<u64> {
-    None
 }
