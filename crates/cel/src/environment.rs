@@ -6,7 +6,8 @@ use crate::check::{self, Strictness};
 use crate::checked::CheckedAst;
 use crate::declarations::Declarations;
 use crate::errors::CompileErrors;
-use crate::function::Overload;
+use crate::estimate::{self, Estimate};
+use crate::function::{Overload, SizeBounds};
 use crate::libraries::versions;
 use crate::macros::Macros;
 use crate::parse::{self, Syntax};
@@ -32,10 +33,10 @@ impl Environment {
         for (name, of) in standard::type_names() {
             declarations.add_type_name(name, of);
         }
+        declarations.add_overloads(standard::overloads());
         for (name, of) in versions::type_names(minor) {
             declarations.add_type_name(name, of);
         }
-        declarations.add_overloads(standard::overloads());
         declarations.add_overloads(versions::overloads(minor));
         Environment {
             declarations: Arc::new(declarations),
@@ -82,6 +83,11 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<CheckedAst, CompileErrors> {
         let ast = parse::parse(source, self.syntax)?;
         check::check(source, ast, &self.declarations, self.strictness)
+    }
+
+    /// What an expression will cost, from the bounds of sizes that the host knows.
+    pub fn estimate(&self, checked: &CheckedAst, bounds: &dyn SizeBounds) -> Estimate {
+        estimate::estimate(checked, bounds)
     }
 }
 

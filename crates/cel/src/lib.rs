@@ -12,6 +12,7 @@ pub mod checked;
 pub mod declarations;
 pub mod duration;
 pub mod environment;
+pub mod estimate;
 pub mod error;
 pub mod errors;
 pub mod function;
@@ -33,6 +34,7 @@ pub mod value;
 
 pub use checked::{CheckedAst, Reference};
 pub use environment::Environment;
+pub use estimate::Estimate;
 pub use error::EvalError;
 pub use errors::CompileErrors;
 pub use program::{Limits, Outcome, Program, Variables};

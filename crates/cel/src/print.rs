@@ -167,7 +167,7 @@ fn double(value: f64) -> String {
         .split_once('e')
         .and_then(|(_, exponent)| exponent.parse().ok())
         .unwrap_or(0);
-    if value != 0.0 && !(-4..21).contains(&exponent) {
+    if value != 0.0 && !(-4..6).contains(&exponent) {
         let (digits, _) = text.split_once('e').unwrap_or((&text, ""));
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.unsigned_abs());

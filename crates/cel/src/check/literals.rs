@@ -13,7 +13,7 @@ impl Checker<'_> {
             if list.optional.contains(&(index as u32)) {
                 of = self.unwrap_optional(*item, of);
             }
-            items = Some(self.join(*item, items, of));
+            items = Some(self.join(items, of));
         }
         let items = items.unwrap_or_else(|| self.unifier.variable());
         self.set_type(id, Type::list(items));
@@ -24,12 +24,12 @@ impl Checker<'_> {
         let mut values = None;
         for entry in entries {
             let key = self.checked(entry.key);
-            keys = Some(self.join(entry.key, keys, key));
+            keys = Some(self.join(keys, key));
             let mut value = self.checked(entry.value);
             if entry.is_optional {
                 value = self.unwrap_optional(entry.value, value);
             }
-            values = Some(self.join(entry.value, values, value));
+            values = Some(self.join(values, value));
         }
         let keys = keys.unwrap_or_else(|| self.unifier.variable());
         let values = values.unwrap_or_else(|| self.unifier.variable());
@@ -50,14 +50,15 @@ impl Checker<'_> {
         }
     }
 
-    /// The type that two members of a literal share.
-    fn join(&mut self, id: Id, before: Option<Type>, of: Type) -> Type {
-        let Some(before) = before else { return of };
-        if self.unifier.is_assignable(&before, &of) {
-            return self.unifier.most_general(&before, &of);
+    /// The type that two members of a literal share. That they must have one is checked later.
+    fn join(&mut self, before: Option<Type>, of: Type) -> Type {
+        match before {
+            Some(before) if self.unifier.is_assignable(&before, &of) => {
+                self.unifier.most_general(&before, &of)
+            }
+            Some(_) => Type::Dyn,
+            None => of,
         }
-        self.mismatch(id, &before, &of);
-        Type::Error
     }
 
     pub(super) fn check_struct(&mut self, id: Id, literal: &mut StructLiteral) {

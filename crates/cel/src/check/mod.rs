@@ -27,9 +27,10 @@ use unify::Unifier;
 pub struct Strictness {
     /// `1 < 1.5` and other comparisons of numbers of two types are allowed.
     pub mixed_comparisons: bool,
-    /// Literals that can be checked, such as `duration("x")`, are.
+    /// Literals that can be checked, such as `duration("x")`, are. That the members of lists and maps
+    /// have one type always is.
     pub literals: bool,
-    /// The arguments of `"…".format([…])` are checked.
+    /// The arguments of `"…".format([…])` are checked, and may have several types.
     pub format: bool,
 }
 
@@ -56,9 +57,7 @@ pub fn check(
     let (checked, report) = checker.finish();
     report.into_result(source)?;
     let mut report = Report::default();
-    if strictness.literals {
-        validators::check_literals(&checked, strictness.format, &mut report);
-    }
+    validators::check_literals(&checked, strictness, &mut report);
     if strictness.format {
         format::check_formats(&checked, &mut report);
     }

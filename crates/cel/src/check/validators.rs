@@ -1,6 +1,7 @@
 //! What Kubernetes checks of an expression whose types are right: literals of durations, timestamps
 //! and regular expressions, and that all members of a literal list or map have one type.
 
+use super::Strictness;
 use crate::ast::{Ast, Constant, Expr, Id};
 use crate::checked::{CheckedAst, Reference};
 use crate::errors::Report;
@@ -8,16 +9,15 @@ use crate::function::Implementation;
 use crate::types::Type;
 use crate::value::{Shared, Value};
 
-/// Checks literals. Arguments of `format` may be of mixed types where its calls are checked.
-pub fn check_literals(checked: &CheckedAst, is_format_exempt: bool, report: &mut Report) {
+pub fn check_literals(checked: &CheckedAst, strictness: Strictness, report: &mut Report) {
     let mut validator = Validator { checked, report };
     walk(&checked.ast, |id, expr, is_in_format| match expr {
         Expr::Call(call) => {
-            if let Some(argument) = call.arguments.first() {
+            if let (true, Some(argument)) = (strictness.literals, call.arguments.first()) {
                 validator.check_argument(id, &call.function, *argument);
             }
         }
-        Expr::List(_) | Expr::Map(_) if is_in_format && is_format_exempt => {}
+        Expr::List(_) | Expr::Map(_) if is_in_format && strictness.format => {}
         Expr::List(list) => {
             let optional = |index: usize| list.optional.contains(&(index as u32));
             let mut first = None;
