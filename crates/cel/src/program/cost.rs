@@ -89,7 +89,7 @@ pub fn of_overload(id: &str) -> CallCost {
 
 /// Whether a library may have something to say about the cost of a function.
 pub fn is_of_library(function: &str) -> bool {
-    !function.starts_with(['_', '!', '-', '@'])
+    !function.starts_with(['_', '!', '-'])
         && !matches!(
             function,
             "size"
@@ -107,6 +107,7 @@ pub fn is_of_library(function: &str) -> bool {
                 | "type"
                 | "duration"
                 | "timestamp"
+                | "@not_strictly_false"
         )
 }
 
