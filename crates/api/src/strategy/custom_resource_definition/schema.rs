@@ -5,6 +5,7 @@ use super::rules;
 use crate::custom::{AdditionalProps, Expressions, ItemProps, Props};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::repeats::Seen;
 
 /// What an update is not held to, because it was so before.
 #[derive(Clone, Copy)]
@@ -309,7 +310,8 @@ impl Checker<'_> {
         }
         let keys: Vec<&str> = schema.list_map_keys().collect();
         let shown = || Value::Array(keys.iter().map(|key| Value::from(*key)).collect());
-        for (index, key) in keys.iter().enumerate() {
+        let mut seen = Seen::new();
+        for key in &keys {
             match item.property(key) {
                 None => {
                     let why = "entries must all be names of item properties";
@@ -322,7 +324,7 @@ impl Checker<'_> {
                 }
                 Some(_) => {}
             }
-            if keys[..index].contains(key) {
+            if !seen.insert(*key) {
                 let why = "must not contain duplicate entries";
                 self.push(FieldError::invalid(&keys_path, shown(), why));
             }
