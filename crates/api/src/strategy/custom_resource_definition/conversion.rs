@@ -29,11 +29,19 @@ pub fn validate(spec: &Value, leniency: Leniency, path: &Path) -> Vec<FieldError
     let strategy = conversion.str_at(&["strategy"]);
     if spec.bool_at(&["preserveUnknownFields"]) && strategy != "None" {
         let detail = "must be None if spec.preserveUnknownFields is true";
-        errors.push(FieldError::invalid(&path.child("strategy"), strategy, detail));
+        errors.push(FieldError::invalid(
+            &path.child("strategy"),
+            strategy,
+            detail,
+        ));
     }
     match strategy {
         "" => errors.push(FieldError::required(&path.child("strategy"), "")),
-        other => errors.extend(checks::supported(other, &STRATEGIES, &path.child("strategy"))),
+        other => errors.extend(checks::supported(
+            other,
+            &STRATEGIES,
+            &path.child("strategy"),
+        )),
     }
     // Upstream's checks know the webhook's fields without the level between.
     let config = conversion.at(&["webhook", "clientConfig"]);
@@ -63,7 +71,12 @@ pub fn validate(spec: &Value, leniency: Leniency, path: &Path) -> Vec<FieldError
             }
         }
     }
-    review_versions(versions, leniency.unknown_review_versions, &versions_path, &mut errors);
+    review_versions(
+        versions,
+        leniency.unknown_review_versions,
+        &versions_path,
+        &mut errors,
+    );
     errors
 }
 

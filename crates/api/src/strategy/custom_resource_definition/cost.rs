@@ -54,7 +54,8 @@ impl TotalCost {
         self.total = self.total.saturating_add(cost);
         if cost >= MOST_IN_ALL / 100 {
             self.dearest.push((path, cost));
-            self.dearest.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+            self.dearest
+                .sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
             self.dearest.truncate(TotalCost::SHOWN);
         }
     }
@@ -71,7 +72,10 @@ impl TotalCost {
             .map(|(path, _)| FieldError::forbidden(path, detail))
             .collect();
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        errors.push(FieldError::forbidden(path, exceeded(name, self.total, MOST_IN_ALL)));
+        errors.push(FieldError::forbidden(
+            path,
+            exceeded(name, self.total, MOST_IN_ALL),
+        ));
         errors
     }
 }

@@ -45,7 +45,9 @@ impl<'a> Form<'a> {
     /// What is declared for all versions together.
     fn top(&self, name: &str) -> Option<&'a Value> {
         let first = self.versions().first()?;
-        self.is_shared(name).then(|| declared(first, name)).flatten()
+        self.is_shared(name)
+            .then(|| declared(first, name))
+            .flatten()
     }
 
     fn is_shared(&self, name: &str) -> bool {
@@ -95,7 +97,11 @@ impl<'a> Form<'a> {
             .iter()
             .filter_map(|version| self.of_version(version, "schema"));
         let all = self.validation().into_iter().chain(own);
-        all.filter_map(|schema| schema.get("openAPIV3Schema").filter(|schema| !schema.is_null()))
+        all.filter_map(|schema| {
+            schema
+                .get("openAPIV3Schema")
+                .filter(|schema| !schema.is_null())
+        })
     }
 
     /// Whether a part of a schema is like that.

@@ -91,7 +91,11 @@ impl Checker<'_> {
         let preserve = schema.get("x-kubernetes-preserve-unknown-fields");
         if preserve.and_then(Value::as_bool) == Some(false) {
             let path = path.child("x-kubernetes-preserve-unknown-fields");
-            self.push(FieldError::invalid(&path, false, "must be true or undefined"));
+            self.push(FieldError::invalid(
+                &path,
+                false,
+                "must be true or undefined",
+            ));
         }
         self.topology(schema, path);
         if self.strictness.keyed_lists {
@@ -100,7 +104,9 @@ impl Checker<'_> {
         if schema.rules().is_empty() {
             return;
         }
-        self.checked.errors.extend(rules::declaration_errors(schema, path));
+        self.checked
+            .errors
+            .extend(rules::declaration_errors(schema, path));
         // Rules are only compiled where nothing is wrong at this place or below.
         if let (Some(cardinality), true) =
             (context.cardinality, self.checked.errors.len() == before)
@@ -151,7 +157,11 @@ impl Checker<'_> {
             self.forbid(path, "type", why);
         }
         if matches!(schema.items(), Some(ItemProps::Several(schemas)) if !schemas.is_empty()) {
-            self.forbid(path, "items", "items must be a schema object and not an array");
+            self.forbid(
+                path,
+                "items",
+                "items must be a schema object and not an array",
+            );
         }
         if context.inside_metadata && schema.is_embedded_resource() {
             let why = "must not be used inside of resource meta";
@@ -243,7 +253,9 @@ impl Checker<'_> {
         };
         if let Some(map_type) = schema.map_type() {
             if schema.kind() != "object" {
-                self.push(wrong_kind("must be object if x-kubernetes-map-type is specified"));
+                self.push(wrong_kind(
+                    "must be object if x-kubernetes-map-type is specified",
+                ));
             }
             let known = ["atomic", "granular"];
             if !known.contains(&map_type) {
@@ -255,7 +267,9 @@ impl Checker<'_> {
         let items_path = path.child("items");
         if let Some(list_type) = schema.list_type() {
             if schema.kind() != "array" {
-                self.push(wrong_kind("must be array if x-kubernetes-list-type is specified"));
+                self.push(wrong_kind(
+                    "must be array if x-kubernetes-list-type is specified",
+                ));
             } else if let (true, "set", Some(item)) =
                 (self.strictness.atomic_sets, list_type, schema.item())
                 && let Some(name) = not_atomic(item)
@@ -305,7 +319,11 @@ impl Checker<'_> {
         };
         if item.kind() != "object" {
             let why = "must be object if parent array's x-kubernetes-list-type is map";
-            self.push(FieldError::invalid(&items_path.child("type"), item.kind(), why));
+            self.push(FieldError::invalid(
+                &items_path.child("type"),
+                item.kind(),
+                why,
+            ));
             return;
         }
         let keys: Vec<&str> = schema.list_map_keys().collect();
@@ -318,7 +336,8 @@ impl Checker<'_> {
                     self.push(FieldError::invalid(&keys_path, shown(), why));
                 }
                 Some(property) if matches!(property.kind(), "array" | "object") => {
-                    let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                    let why =
+                        "must be a scalar type if parent array's x-kubernetes-list-type is map";
                     let path = items_path.child("properties").key(key).child("type");
                     self.push(FieldError::invalid(&path, item.kind(), why));
                 }

@@ -59,7 +59,10 @@ pub fn validate(definition: &Value, mut options: Options<'_>) -> Vec<FieldError>
             errors.push(FieldError::required(&names_path.child(name), ""));
         }
     }
-    errors.extend(names::validate(spec.get("names").unwrap_or(&Value::Null), &names_path));
+    errors.extend(names::validate(
+        spec.get("names").unwrap_or(&Value::Null),
+        &names_path,
+    ));
     let first = spec.list_at(&["versions"]).first();
     let first = first.map_or("", |version| version.str_at(&["name"]));
     let has_status = |subresources: Option<&Value>| {
@@ -72,7 +75,9 @@ pub fn validate(definition: &Value, mut options: Options<'_>) -> Vec<FieldError>
     let validation = form.validation();
     let unchanged = options.unchanged.contains(first);
     let at = path.child("validation");
-    errors.extend(validation_errors(validation, any_status, unchanged, &options, &at));
+    errors.extend(validation_errors(
+        validation, any_status, unchanged, &options, &at,
+    ));
     let at = path.child("subresources");
     errors.extend(version::subresources(form.subresources(), &at));
     for (index, column) in form.columns().iter().enumerate() {
@@ -155,7 +160,11 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
         let path = path.index(index);
         let wrong = dns_1035_label(name);
         if !wrong.is_empty() {
-            errors.push(FieldError::invalid(&path.child("name"), name, wrong.join(",")));
+            errors.push(FieldError::invalid(
+                &path.child("name"),
+                name,
+                wrong.join(","),
+            ));
         }
         errors.extend(version::deprecation(version, &path));
         let subresources = form.subresources_of(version);
@@ -163,11 +172,15 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
         let unchanged = options.unchanged.contains(name);
         let schema = form.of_version(version, "schema");
         let at = path.child("schema");
-        errors.extend(validation_errors(schema, has_status, unchanged, options, &at));
+        errors.extend(validation_errors(
+            schema, has_status, unchanged, options, &at,
+        ));
         let own = form.of_version(version, "subresources");
         errors.extend(version::subresources(own, &path.child("subresources")));
         let columns = form.of_version(version, "additionalPrinterColumns");
-        let columns = columns.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let columns = columns
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
         for (index, column) in columns.iter().enumerate() {
             let at = path.child("additionalPrinterColumns").index(index);
             errors.extend(version::column(column, &at));

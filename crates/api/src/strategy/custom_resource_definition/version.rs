@@ -34,7 +34,9 @@ pub fn deprecation(version: &Value, path: &Path) -> Vec<FieldError> {
     }
     let path = path.child("deprecationWarning");
     let errors = wrong.into_iter();
-    errors.map(|why| FieldError::invalid(&path, words, why)).collect()
+    errors
+        .map(|why| FieldError::invalid(&path, words, why))
+        .collect()
 }
 
 /// A path that is followed field by field.
@@ -50,7 +52,10 @@ pub fn subresources(subresources: Option<&Value>, path: &Path) -> Vec<FieldError
     let Some(scale) = scale.filter(|scale| !scale.is_null()) else {
         return errors;
     };
-    for (name, under) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
+    for (name, under) in [
+        ("specReplicasPath", ".spec"),
+        ("statusReplicasPath", ".status"),
+    ] {
         let text = scale.str_at(&[name]);
         let path = path.child(&format!("scale.{name}"));
         if text.is_empty() {
