@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod certificate;
 pub mod conversion;
 pub mod cron;
+pub mod custom;
 pub mod discovery;
 pub mod document;
 pub mod features;
