@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
+use environment::go_duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
@@ -88,7 +89,7 @@ fn measured(usage: &str) -> Option<i64> {
 }
 
 fn window(text: &str) -> SignedDuration {
-    text.parse().unwrap_or(SignedDuration::from_secs(30))
+    go_duration::parse(text).map_or(SignedDuration::from_secs(30), SignedDuration::from_nanos)
 }
 
 #[cfg(test)]

@@ -11,14 +11,13 @@ use std::{collections::BTreeMap, path::Path};
 
 use client::events::Severity;
 use cri::v1;
-use environment::Environment;
+use environment::{Environment, go_duration};
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use tokio::sync::Semaphore;
 
 pub use self::providers::{Error as ProvidersError, Providers};
 use self::{credentials::Credential, pull_records::PullRecords};
 use crate::{
-    backoff::go_duration,
     configuration::Configuration,
     image::Image,
     measures::{Counter, Histogram, Measures},
@@ -192,7 +191,8 @@ impl Images {
         match pulled {
             Ok((reference, used)) => {
                 let now = environment.now_micros();
-                let (took, waited) = (go_duration(now - start), go_duration(now - wanted));
+                let since = |then: i64| go_duration::format((now - then) / 1000 * 1_000_000);
+                let (took, waited) = (since(start), since(wanted));
                 let image = status(cri, &reference).await.ok().flatten();
                 let size = image.as_ref().map_or(0, |image| image.size);
                 let label = [size_label(size)];
