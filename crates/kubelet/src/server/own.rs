@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use files::disk_space::Space;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::metrics::Page;
 use crate::{
-    disk_space::Space,
     measures::{Description, Measures, Observations},
     pod_spec::is_static,
     stats::Process,
