@@ -471,15 +471,17 @@ impl Control {
             results,
             random: self.environment.random_u64(),
         };
-        let mut refusals = Vec::new();
+        let mut reasons = Vec::new();
         let found = framework.post_filters.iter().find_map(|plugin| {
             let found = plugin.post_filter(&unschedulable);
-            found.map_err(|refusal| refusals.push(refusal)).ok()
+            found
+                .map_err(|reason| reasons.push(reason.to_string()))
+                .ok()
         });
         let Some(Preemption { node, victims }) = found else {
-            return match refusals.is_empty() {
+            return match reasons.is_empty() {
                 true => Ok(()),
-                false => Err(refusals.join(" ")),
+                false => Err(reasons.join(" ")),
             };
         };
         for victim in &victims {

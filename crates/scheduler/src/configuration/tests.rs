@@ -4,7 +4,7 @@ use super::*;
 
 fn parse(rest: &str) -> Result<Configuration, String> {
     let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{rest}");
-    Configuration::parse(text.as_bytes()).map_err(|error| error.to_string())
+    Configuration::parse(text.as_bytes()).map_err(|error| environment::chain(&error).to_string())
 }
 
 #[test]
