@@ -44,6 +44,13 @@ fn unknown_fields_are_refused_with_their_place() {
 }
 
 #[test]
+fn extenders_are_rejected() {
+    let rejected = parse("extenders: [{urlPrefix: 'http://127.0.0.1:1'}]").err();
+    let expected = "extenders: Forbidden: are not supported by this scheduler";
+    assert_eq!(rejected.as_deref(), Some(expected));
+}
+
+#[test]
 fn wrong_values_are_refused_in_upstreams_words() {
     let check = |text: &str, expected: &str| {
         assert_eq!(parse(text).expect_err(text), expected);
