@@ -121,7 +121,7 @@ pub enum Error {
     Listen(#[source] std::io::Error),
 }
 
-/// Runs until `shutdown`. Pods go on running; a kubelet that is started later finds them again.
+/// Runs until `shutdown`. Pods keep running; a kubelet that is started later finds them again.
 pub async fn run(
     config: Config,
     client: kube::Client,

@@ -68,7 +68,7 @@ pub(crate) struct Control {
     writes: JoinSet<Written>,
     /// Bindings that have to wait for something else first, perhaps for minutes.
     preparing: JoinSet<Written>,
-    /// Tells those of `preparing` to look again.
+    /// Wakes those of `preparing`.
     changed: Arc<Notify>,
 }
 
@@ -601,7 +601,7 @@ impl Control {
             framework.unreserve(&pod, &mut self.snapshot);
         }
         self.wake_after(&pod, node.as_deref());
-        // It may have been deleted, recreated, or bound by somebody else.
+        // It may have been deleted, recreated, or bound by another scheduler.
         let current = self.informer.get(&pod.key.namespace, &pod.key.name);
         let current = current.filter(|current| {
             current.metadata.uid.as_deref() == Some(&pod.uid)

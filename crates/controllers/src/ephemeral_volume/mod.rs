@@ -70,7 +70,7 @@ impl Reconciler for Controller {
             match api.create(&PostParams::default(), &claim).await {
                 Ok(_) => {}
                 Err(error) if retry::is_namespace_terminating(&error) => {}
-                // Ours or somebody else's: the cache will say.
+                // The cache will show whether it is the pod's own.
                 Err(error) if retry::is_already_exists(&error) => return Err(error.into()),
                 Err(error) => {
                     let cause = format!("create PVC {name}: {}", client::retry::sentence(&error));

@@ -246,7 +246,7 @@ async fn delete(
         Propagation::Foreground => DeleteParams::foreground(),
         Propagation::Orphan => DeleteParams::orphan(),
     };
-    // With the version too: somebody may adopt it while we look.
+    // With the version too: a controller may adopt it in the meantime.
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(node.uid.clone()),

@@ -39,7 +39,7 @@ use view::View;
 pub use view::{condition, is_finished};
 
 const CONTROLLER: &str = "job-controller";
-/// Whose Jobs are ours: `spec.managedBy` names nobody else.
+/// Jobs are ours unless `spec.managedBy` names another controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
 /// A safety net for a watch that stays silent; its events come first.
 const CACHE_PATIENCE: Duration = Duration::from_secs(30);

@@ -133,13 +133,13 @@ pub fn volume(
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     Keep,
-    /// Released, and its policy says that nobody needs it.
+    /// It is released, and its policy is Delete.
     Delete,
-    /// Its node has left the cluster: nobody will remove the directory.
+    /// Its node has left the cluster, so that no kubelet will remove the directory.
     Forget,
 }
 
-/// `node_exists` tells whether a node with that host name is in the cluster.
+/// `node_exists` says whether a node with that host name is in the cluster.
 pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fate {
     if meta::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
         return Fate::Keep;

@@ -227,7 +227,7 @@ impl Controller {
         {
             Ok(_) => Ok(()),
             Err(error) if retry::is_not_found(&error) => Ok(()),
-            // Only the report failed; emptying goes on.
+            // Only the status write failed; emptying continues.
             Err(error) if retry::is_conflict(&error) && !findings.is_clean() => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -56,7 +56,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     watching::run("node-ipam", 1, queue, feeds, controller, shutdown).await;
 }
 
-/// Which ranges are taken, as far as our caches have told.
+/// Which ranges are taken, as far as our caches show.
 struct Known {
     pool: Pool,
     nodes_are_listed: bool,

@@ -32,7 +32,7 @@ use pod_changes::uses_another_amount;
 use tally::Tally;
 use usage::Counted;
 
-/// Mends what nobody told us of.
+/// How often all quotas are counted again, to correct what no watch event showed.
 const RECOUNT: Duration = Duration::from_secs(300);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -181,7 +181,7 @@ struct Controller {
     services: Informer<Service>,
     claims: Informer<PersistentVolumeClaim>,
     queue: WorkQueue<ObjectKey>,
-    /// Kinds that some quota counts and nobody else watches, by `plural.group`. None if nothing
+    /// Kinds that some quota counts and no other part watches, by `plural.group`. None if nothing
     /// of that name is served.
     others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
     seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,

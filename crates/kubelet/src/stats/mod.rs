@@ -39,7 +39,7 @@ pub enum Depth {
     Deep,
 }
 
-/// A figure that nobody reports is `None`.
+/// A figure that is not reported is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub working_set: Option<u64>,

@@ -99,9 +99,9 @@ struct Account {
     origin: Option<ServiceAccountOrigin>,
     token: String,
     annotations: BTreeMap<String, String>,
-    /// Tells answers for it from those for others.
+    /// Distinguishes answers for it from those for other accounts.
     key: String,
-    /// Tells this very question from others.
+    /// Distinguishes this question from others.
     question: String,
 }
 
@@ -231,7 +231,7 @@ impl Providers {
                 None => {
                     let (asked, asked_as, measures) =
                         (known.clone(), key.clone(), self.measures.clone());
-                    // Goes on when the pod that asked was deleted: another may wait for the answer.
+                    // It continues when the pod that asked is deleted: another may wait for the answer.
                     let task = tokio::spawn(async move {
                         let began = Instant::now();
                         let answer = plugin::ask(&asked.provider, &question).await;

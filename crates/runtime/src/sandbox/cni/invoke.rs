@@ -134,7 +134,7 @@ async fn on_thread(
 
 type Talk = (bool, String, Vec<u8>, Vec<u8>);
 
-/// Both outputs are read while the input is written, so that nobody waits for a full pipe.
+/// Both outputs are read while the input is written, so that neither side blocks on a full pipe.
 async fn talk(child: &mut tokio::process::Child, request: &Value) -> std::io::Result<Talk> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let bytes = request.to_string().into_bytes();
