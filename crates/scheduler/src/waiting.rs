@@ -91,7 +91,7 @@ impl Answer {
             return answered.unwrap_or_else(|_| {
                 Err(BindError::NotPermitted {
                     plugin: self.first,
-                    message: "nobody answered".to_owned(),
+                    message: "there was no answer".to_owned(),
                 })
             });
         }

@@ -142,7 +142,7 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     page.metric(
         "kubelet_running_containers",
         "gauge",
-        "[ALPHA] Containers by state, as the runtime tells",
+        "[ALPHA] Containers by state, as the runtime reports it",
     );
     for (state, count) in &gauges.containers {
         let labels = [("container_state", *state)];

@@ -263,7 +263,7 @@ impl Proxy {
                 .await
         {
             let error = environment::chain(&error);
-            tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
+            tracing::warn!(%error, "UDP clients may keep sending to endpoints that are gone");
         }
         Ok(())
     }

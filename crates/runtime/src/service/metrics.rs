@@ -82,7 +82,7 @@ const DESCRIPTORS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "container_oom_events_total",
-        "Processes killed for want of memory",
+        "Processes killed because memory ran out",
         &[],
     ),
     ("container_processes", "Processes running", &[]),
