@@ -130,10 +130,7 @@ impl ControlPlane<'_> {
             pod_range: Some(settings.pod_range.clone()),
             reserved_pod_ranges: Some(Arc::new({
                 let (layout, settings) = (self.layout.clone(), settings.clone());
-                move || {
-                    ticket::assigned_pod_ranges(&layout, &settings)
-                        .map_err(|error| chain(error.as_ref()).to_string())
-                }
+                move || Ok(ticket::assigned_pod_ranges(&layout, &settings)?)
             })),
             without: Vec::new(),
         };
