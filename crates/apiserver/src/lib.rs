@@ -6,6 +6,7 @@
 mod address_repair;
 mod admission;
 mod admission_config;
+mod admission_hooks;
 mod allocation;
 mod authentication;
 mod authorization;
@@ -191,6 +192,7 @@ impl ApiServer {
             objects: Objects::new(store, cache.clone()),
             kinds: ServedKinds::new(catalogue, cache.clone()),
             webhooks,
+            hooks: admission_hooks::AdmissionHooks::new(&cache),
             cache,
             authenticator,
             services,

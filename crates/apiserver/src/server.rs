@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use crate::admission_config::AdmissionConfig;
+use crate::admission_hooks::AdmissionHooks;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
@@ -33,6 +34,7 @@ pub(crate) struct Server {
     pub kubelets: Option<KubeletDialer>,
     /// The ways to the webhooks that are configured.
     pub webhooks: WebhookClient,
+    pub hooks: AdmissionHooks,
     /// What kubelets said of late about the use of nodes and pods.
     pub usage: Samples,
     pub metrics: Metrics,

@@ -19,10 +19,12 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-pub(crate) use channel::{CallError, Channel, Limits};
+pub(crate) use channel::{Channel, Limits};
 #[allow(unused_imports)] // For the kinds that are converted by webhooks.
 pub(crate) use conversion::{ConversionHook, convert};
 pub(crate) use resolve::{CachedServices, ResolveServices};
+#[cfg(test)]
+pub(crate) use resolve::{Place, ResolveError};
 pub(crate) use target::{Target, TargetError};
 
 /// Why there is no channel to a hook.
