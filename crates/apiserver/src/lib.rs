@@ -6,6 +6,7 @@
 mod address_repair;
 mod admission;
 mod admission_config;
+mod admission_hooks;
 mod allocation;
 mod authentication;
 mod authorization;
@@ -45,6 +46,7 @@ mod token_uses;
 mod unstored;
 mod usage;
 mod verbs;
+mod webhook_client;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -197,12 +199,16 @@ impl ApiServer {
         if !config.compaction.is_zero() {
             tokio::spawn(compact(store.clone(), config.compaction, stop.clone()));
         }
+        let endpoints = webhook_client::CachedServices::new(cache.clone(), environment.clone());
+        let webhooks = webhook_client::WebhookClient::new(Arc::new(endpoints));
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             environment,
             timelines: config.timelines,
             objects: Objects::new(store, cache.clone()),
             kinds: ServedKinds::new(catalogue, cache.clone()),
+            webhooks,
+            hooks: admission_hooks::AdmissionHooks::new(&cache),
             cache,
             authenticator,
             services,

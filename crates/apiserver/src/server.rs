@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use crate::admission_config::AdmissionConfig;
+use crate::admission_hooks::AdmissionHooks;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
@@ -20,6 +21,7 @@ use crate::objects::Objects;
 use crate::served_kinds::ServedKinds;
 use crate::startup::Startup;
 use crate::storage::seconds_text;
+use crate::webhook_client::WebhookClient;
 
 pub(crate) struct Server {
     pub objects: Objects,
@@ -31,6 +33,9 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    /// The ways to the webhooks that are configured.
+    pub webhooks: WebhookClient,
+    pub hooks: AdmissionHooks,
     /// What kubelets said of late about the use of nodes and pods.
     pub usage: Samples,
     pub metrics: Metrics,

@@ -188,7 +188,26 @@ fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
 /// What upstream serves and we do not: a kind appears only when it takes effect. A group alone
 /// stands for all of its kinds, a third word for a subresource.
 const NOT_SERVED: &[(&str, &str, &str)] = &[
-    ("admissionregistration.k8s.io", "", ""),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicies",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "",
+    ),
     ("apiextensions.k8s.io", "", ""),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),

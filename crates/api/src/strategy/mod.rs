@@ -5,6 +5,7 @@
 //! A kind is one file here. The contract is [`crate::resource::Strategy`]. Nothing here talks HTTP or
 //! reads the store.
 
+mod admission_registration;
 mod certificate_signing_request;
 mod checks;
 pub mod claim_spec;
@@ -81,6 +82,24 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("", "ServiceAccount") => &service_account::ServiceAccount,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             &custom_resource_definition::CustomResourceDefinition { expressions: None }
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            &admission_registration::MutatingAdmissionPolicy
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            &admission_registration::PolicyBinding { is_mutating: true }
+        }
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            &admission_registration::WebhookConfiguration { is_mutating: true }
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            &admission_registration::ValidatingAdmissionPolicy
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            &admission_registration::PolicyBinding { is_mutating: false }
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            &admission_registration::WebhookConfiguration { is_mutating: false }
         }
         ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,

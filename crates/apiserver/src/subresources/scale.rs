@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::decode;
 use crate::options::{self, PatchType};
 use crate::registry::{
-    Configuration, Patch, Target, check_name, set_owners, settle_namespace, update,
+    Configuration, Patch, Target, View, check_name, set_owners, settle_namespace, update,
 };
 use crate::response;
 use crate::verbs::patch::patch_type;
@@ -28,6 +28,7 @@ pub(super) async fn handle(
     let target = Target {
         subresource: "",
         is_owned: true,
+        view: Some(&AsScale),
         ..Target::of(context, resource)
     };
     let entry = match context.info.verb {
@@ -62,6 +63,27 @@ pub(super) async fn handle(
     };
     let scale = scale_of(&entry.object_with_version()?);
     response::encoded(200, &scale, context.output.encoding)
+}
+
+/// Admission sees the Scale, and may change it.
+struct AsScale;
+
+impl View for AsScale {
+    fn subresource(&self) -> &'static str {
+        "scale"
+    }
+
+    fn of(&self, object: &Value) -> Value {
+        scale_of(object)
+    }
+
+    fn put(&self, object: &mut Value, shown: &Value) -> Result<(), Status> {
+        if *shown != self.of(object) {
+            let replicas = replicas_of(object, shown)?;
+            object.set(&["spec", "replicas"], replicas);
+        }
+        Ok(())
+    }
 }
 
 async fn apply(
@@ -99,6 +121,18 @@ fn with_scale(
 }
 
 fn replaced(old: &Value, scale: &Value) -> Result<Value, Status> {
+    let replicas = replicas_of(old, scale)?;
+    let mut new = old.clone();
+    new.set(&["spec", "replicas"], replicas);
+    new.set(
+        &["metadata", "resourceVersion"],
+        scale.str_at(&["metadata", "resourceVersion"]),
+    );
+    Ok(new)
+}
+
+/// The replicas that a Scale of this object asks for.
+fn replicas_of(old: &Value, scale: &Value) -> Result<i64, Status> {
     let replicas = match scale.at(&["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(Value::Integer(number)) => *number,
@@ -120,13 +154,7 @@ fn replaced(old: &Value, scale: &Value) -> Result<Value, Status> {
             vec![error.into()],
         ));
     }
-    let mut new = old.clone();
-    new.set(&["spec", "replicas"], replicas);
-    new.set(
-        &["metadata", "resourceVersion"],
-        scale.str_at(&["metadata", "resourceVersion"]),
-    );
-    Ok(new)
+    Ok(replicas)
 }
 
 fn scale_of(object: &Value) -> Value {
