@@ -101,6 +101,12 @@ impl FieldError {
         self
     }
 
+    /// Writes the value as `text`, which is how Go writes it.
+    pub fn showing_text(mut self, text: String) -> FieldError {
+        self.shown = Some(text);
+        self
+    }
+
     pub fn internal(path: &Path, detail: impl Into<String>) -> FieldError {
         FieldError::new(path, FieldErrorKind::Internal, detail)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
@@ -25,8 +26,15 @@ pub(crate) struct Context {
     pub received: i64,
     /// Ends watches and followed logs of the network when the listener shuts down.
     pub closing: CancellationToken,
+    /// When the request is given up, if ever.
+    pub deadline: Option<Instant>,
     warnings: Mutex<Vec<String>>,
+    /// What admission notes for the audit log.
+    annotations: Mutex<Vec<(String, String)>>,
 }
+
+/// What admission may note about one request.
+const MOST_ANNOTATIONS: usize = 256;
 
 impl Context {
     pub fn new(
@@ -47,7 +55,9 @@ impl Context {
             dry_run: false,
             received,
             closing: CancellationToken::new(),
+            deadline: None,
             warnings: Mutex::default(),
+            annotations: Mutex::default(),
         }
     }
 
@@ -71,6 +81,20 @@ impl Context {
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
+    }
+
+    /// Notes something about the request for the audit log; the first value of a key stays.
+    pub fn annotate(&self, key: String, value: String) {
+        let mut annotations = self.annotations.lock();
+        let is_known = annotations.iter().any(|(known, _)| *known == key);
+        if !is_known && annotations.len() < MOST_ANNOTATIONS {
+            annotations.push((key, value));
+        }
+    }
+
+    #[allow(dead_code)] // For the audit log.
+    pub fn take_annotations(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.annotations.lock())
     }
 
     pub fn take_warnings(&self) -> Vec<String> {

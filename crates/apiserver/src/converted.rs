@@ -10,6 +10,7 @@ use bytes::Bytes;
 use store::Compare;
 
 use crate::cache::{CachedObject, storage_key};
+use crate::converters::Ways;
 use crate::server::Server;
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -99,9 +100,18 @@ async fn convert(
         });
         return Ok(converted.collect());
     }
-    let mut converted = server
-        .converters
-        .ask(custom, &api_version, objects)
+    let ways = Ways {
+        webhooks: &server.webhooks,
+        environment: &server.environment,
+    };
+    let definition = || {
+        let definitions = server.cache.named(GROUP, PLURAL);
+        let found = definitions.get(&custom.kind.name);
+        found.ok_or_else(not_served)?.object()
+    };
+    let converters = &server.converters;
+    let mut converted = converters
+        .ask(ways, custom, &api_version, objects, definition)
         .await?;
     for object in &mut converted {
         conversion::prune_as(resource, &resource.version, object);

@@ -3,30 +3,54 @@
 use std::collections::HashMap;
 
 use api::resource::CustomVersion;
-use api::{Status, Value};
+use api::{Reason, Status, Value};
+use environment::Environment;
 use parking_lot::Mutex;
+
+use crate::webhook_client::{ConversionHook, WebhookClient, convert};
 
 /// The conversion webhooks that were asked, by the UID of their definition.
 #[derive(Default)]
 pub(crate) struct Converters {
-    hooks: Mutex<HashMap<String, Hook>>,
+    hooks: Mutex<HashMap<String, ConversionHook>>,
 }
 
-/// Until the client for webhooks is there, nobody can be asked.
-struct Hook;
+/// What asking a hook needs of the server.
+pub(crate) struct Ways<'a> {
+    pub webhooks: &'a WebhookClient,
+    pub environment: &'a Environment,
+}
 
 impl Converters {
-    /// The objects in another version, in the same order.
+    /// The objects in another version, in the same order. `definition` is the stored definition, read
+    /// only where its hook was not asked before.
     pub async fn ask(
         &self,
+        ways: Ways<'_>,
         custom: &CustomVersion,
         api_version: &str,
-        _objects: Vec<Value>,
+        objects: Vec<Value>,
+        definition: impl FnOnce() -> Result<Value, Status>,
     ) -> Result<Vec<Value>, Status> {
-        Err(Status::internal(format_args!(
-            "no webhook converts {} to {api_version}",
-            custom.kind.name
-        )))
+        let known = self.hooks.lock().get(&custom.kind.uid).cloned();
+        let hook = match known {
+            Some(hook) => hook,
+            None => {
+                let definition = definition()?;
+                let webhook = definition.at(&["spec", "conversion", "webhook"]);
+                let webhook = webhook.unwrap_or(&Value::Null);
+                let hook = ConversionHook::of_document(ways.webhooks, webhook);
+                let hook = hook.map_err(|problem| {
+                    let problem = environment::chain(&problem);
+                    Status::new(Reason::Unknown, problem.to_string())
+                })?;
+                let uid = custom.kind.uid.clone();
+                self.hooks.lock().insert(uid, hook.clone());
+                hook
+            }
+        };
+        let uid = ways.environment.uuid();
+        convert(&hook, &uid, api_version, objects).await
     }
 
     /// Forgets the hook of a definition that changed or went.

@@ -6,6 +6,7 @@
 mod address_repair;
 mod admission;
 mod admission_config;
+mod admission_hooks;
 mod allocation;
 mod authentication;
 mod authorization;
@@ -48,13 +49,15 @@ mod token_uses;
 mod unstored;
 mod usage;
 mod verbs;
+mod webhook_client;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Resource;
-use api::catalogue::Catalogue;
+use api::catalogue::{self, Catalogue, RuntimeConfig};
+use api::features::FeatureGates;
 use environment::Environment;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
@@ -102,6 +105,10 @@ pub struct Config {
     /// How long the store's history is kept; zero for ever.
     pub compaction: Duration,
     pub admission: AdmissionConfig,
+    /// `--runtime-config`.
+    pub runtime_config: RuntimeConfig,
+    /// `--feature-gates`.
+    pub feature_gates: FeatureGates,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -153,8 +160,18 @@ impl ApiServer {
             store, environment, ..
         } = config;
         config.admission.check()?;
-        let catalogue = Catalogue::of_built_in();
-        let built_in: Vec<_> = catalogue.snapshot().resources().cloned().collect();
+        for gate in config.feature_gates.without_effect() {
+            tracing::warn!(gate, "this feature gate has no effect");
+        }
+        for version in config.runtime_config.not_available() {
+            tracing::warn!(
+                version,
+                "runtime-config asks for what is not generally available and not served"
+            );
+        }
+        let catalogue = Catalogue::of_configured(&config.runtime_config);
+        // Those that are switched off too: another version of the kind may be served.
+        let built_in: Vec<_> = catalogue::built_in().resources().cloned().collect();
         let mut defined = custom::Initial::default();
         let filled = cache::fill(&*store, &built_in, |definitions| {
             defined = custom::initial(definitions);
@@ -191,6 +208,8 @@ impl ApiServer {
         if !config.compaction.is_zero() {
             tokio::spawn(compact(store.clone(), config.compaction, stop.clone()));
         }
+        let endpoints = webhook_client::CachedServices::new(cache.clone(), environment.clone());
+        let webhooks = webhook_client::WebhookClient::new(Arc::new(endpoints));
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             environment,
@@ -200,6 +219,8 @@ impl ApiServer {
             converters: converters::Converters::default(),
             cleanups: Default::default(),
             stop: stop.clone(),
+            webhooks,
+            hooks: admission_hooks::AdmissionHooks::new(&cache),
             cache,
             authenticator,
             services,
@@ -209,6 +230,7 @@ impl ApiServer {
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
+            feature_gates: config.feature_gates,
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
             heavy: heavy::Heavy::new(),

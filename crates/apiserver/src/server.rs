@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::features::FeatureGates;
 use environment::Environment;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admission_config::AdmissionConfig;
+use crate::admission_hooks::AdmissionHooks;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
@@ -22,6 +24,7 @@ use crate::objects::Objects;
 use crate::served_kinds::ServedKinds;
 use crate::startup::Startup;
 use crate::storage::seconds_text;
+use crate::webhook_client::WebhookClient;
 
 pub(crate) struct Server {
     pub objects: Objects,
@@ -37,6 +40,9 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    /// The ways to the webhooks that are configured.
+    pub webhooks: WebhookClient,
+    pub hooks: AdmissionHooks,
     /// What kubelets said of late about the use of nodes and pods.
     pub usage: Samples,
     pub metrics: Metrics,
@@ -44,6 +50,7 @@ pub(crate) struct Server {
     /// Other servers may use the same store.
     pub shares_store: bool,
     pub admission: AdmissionConfig,
+    pub feature_gates: FeatureGates,
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,

@@ -4,6 +4,7 @@
 //! snapshot for another when a kind is added or removed while requests run. The built-in kinds come
 //! from a generated table.
 
+mod runtime_config;
 mod snapshot;
 mod table;
 mod versions;
@@ -12,6 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::resource::Resource;
 
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use snapshot::{Group, Snapshot};
 pub use versions::compare_versions;
 
@@ -27,6 +29,11 @@ impl Catalogue {
     /// Serves the built-in kinds.
     pub fn of_built_in() -> Catalogue {
         Catalogue(RwLock::new(built_in().clone()))
+    }
+
+    /// Serves the built-in kinds that a configuration leaves on.
+    pub fn of_configured(config: &RuntimeConfig) -> Catalogue {
+        Catalogue(RwLock::new(built_in_with(config)))
     }
 
     /// The kinds that are served now.
@@ -111,6 +118,16 @@ pub fn built_in() -> &'static Arc<Snapshot> {
     })
 }
 
+/// Those of [`built_in`] that a configuration leaves on.
+fn built_in_with(config: &RuntimeConfig) -> Arc<Snapshot> {
+    if *config == RuntimeConfig::default() {
+        return built_in().clone();
+    }
+    let kinds = built_in().resources();
+    let served = kinds.filter(|resource| config.serves(resource));
+    Arc::new(Snapshot::new(served.cloned()))
+}
+
 /// Links the versions that are stored in another version to that one.
 fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
     let stored_as = |resource: &Resource| {
@@ -139,7 +156,26 @@ fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
 /// What upstream serves and we do not: a kind appears only when it takes effect. A group alone
 /// stands for all of its kinds, a third word for a subresource.
 const NOT_SERVED: &[(&str, &str, &str)] = &[
-    ("admissionregistration.k8s.io", "", ""),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicies",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "",
+    ),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;

@@ -5,6 +5,7 @@
 //! A kind is one file here. The contract is [`crate::resource::Strategy`]. Nothing here talks HTTP or
 //! reads the store.
 
+mod admission_registration;
 mod certificate_signing_request;
 mod checks;
 pub mod claim_spec;
@@ -15,7 +16,7 @@ mod cron_job;
 mod csi_driver;
 mod csi_node;
 mod csi_storage_capacity;
-mod custom_definition;
+pub mod custom_resource_definition;
 mod daemon_set;
 mod deployment;
 mod devices;
@@ -52,6 +53,7 @@ mod service_account;
 mod service_cidr;
 mod stateful_set;
 mod storage_class;
+mod terminating_definition;
 mod volume_attachment;
 mod volume_attributes_class;
 mod workload;
@@ -80,7 +82,25 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            &custom_definition::CustomDefinition
+            &custom_resource_definition::CustomResourceDefinition { expressions: None }
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            &admission_registration::MutatingAdmissionPolicy
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            &admission_registration::PolicyBinding { is_mutating: true }
+        }
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            &admission_registration::WebhookConfiguration { is_mutating: true }
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            &admission_registration::ValidatingAdmissionPolicy
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            &admission_registration::PolicyBinding { is_mutating: false }
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            &admission_registration::WebhookConfiguration { is_mutating: false }
         }
         ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,

@@ -18,6 +18,7 @@ mod service_account;
 mod storage_protection;
 mod toleration_seconds;
 mod topology_labels;
+mod webhooks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,33 +28,53 @@ use api::{Resource, Status, Value};
 use crate::cache::CachedObject;
 use crate::context::Context;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        })
-    }
-}
+pub(crate) use crate::admission_hooks::Operation;
 
 /// What is up for admission.
 pub(crate) struct Admitted<'a> {
     pub context: &'a Context,
+    /// The version that the object is stored in.
     pub resource: &'a Arc<Resource>,
+    /// The version that was sent, which hooks are asked about.
+    pub requested: &'a Arc<Resource>,
     pub subresource: &'a str,
     pub operation: Operation,
-    /// What is to be; for a deletion, what is to go.
+    /// What is to be; for a deletion, what is to go; for a connection, its options.
     pub object: &'a mut Value,
     /// What an update would replace.
     pub old: Option<&'a Value>,
+    /// The `managedFields` of the object, where they are kept beside it until admission is over. A
+    /// hook sees them and may change them.
+    pub owners: Option<Value>,
+    /// The options of a deletion.
+    pub options: Option<&'a Value>,
+    pub dry_run: bool,
+    /// Whether the server chooses the name of a new object, by its prefix.
+    pub has_generated_name: bool,
+}
+
+impl<'a> Admitted<'a> {
+    /// A creation at a resource or below an object, in the version that was sent.
+    pub fn new(
+        context: &'a Context,
+        resource: &'a Arc<Resource>,
+        subresource: &'a str,
+        object: &'a mut Value,
+    ) -> Admitted<'a> {
+        Admitted {
+            context,
+            resource,
+            requested: resource,
+            subresource,
+            operation: Operation::Create,
+            object,
+            old: None,
+            owners: None,
+            options: None,
+            dry_run: context.dry_run,
+            has_generated_name: false,
+        }
+    }
 }
 
 impl Admitted<'_> {
@@ -155,8 +176,49 @@ impl Admitted<'_> {
     }
 }
 
-/// Lets the plugins change what was sent.
+/// Lets plugins and hooks change what was sent. When a hook did, all plugins and the hooks that ask
+/// for it run once more, so that they see what came after them.
 pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
+    let mut rounds = webhooks::Rounds::default();
+    plugins(admitted).await?;
+    // MutatingAdmissionPolicy stands here, between the plugins and the hooks.
+    webhooks::mutate(admitted, &mut rounds).await?;
+    if rounds.begin_second() {
+        plugins(admitted).await?;
+        webhooks::mutate(admitted, &mut rounds).await?;
+    }
+    Ok(())
+}
+
+/// Asks hooks about a question that is answered on the spot; no plugin has anything to say about it.
+pub(crate) async fn review(
+    context: &Context,
+    resource: &Arc<Resource>,
+    question: &mut Value,
+) -> Result<(), Status> {
+    let mut admitted = Admitted::new(context, resource, "", question);
+    webhooks::mutate(&mut admitted, &mut webhooks::Rounds::default()).await?;
+    webhooks::validate(&admitted).await
+}
+
+/// Asks hooks about a connection to a pod, service or node; `options` are those of the connection.
+pub(crate) async fn connect(
+    context: &Context,
+    resource: &Arc<Resource>,
+    mut options: Value,
+) -> Result<(), Status> {
+    let mut admitted = Admitted {
+        operation: Operation::Connect,
+        ..Admitted::new(context, resource, &context.info.subresource, &mut options)
+    };
+    mutate(&mut admitted).await?;
+    validate(&admitted).await
+}
+
+async fn plugins(admitted: &mut Admitted<'_>) -> Result<(), Status> {
+    if admitted.operation == Operation::Connect {
+        return Ok(());
+    }
     namespace_lifecycle::admit(admitted).await?;
     local_path::admit(admitted)?;
     if admitted.operation == Operation::Delete {
@@ -175,12 +237,17 @@ pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     topology_labels::admit(admitted).await
 }
 
-/// Lets the plugins refuse what would be written. ResourceQuota, the last of upstream's, is the
+/// Lets plugins and hooks refuse what would be written. ResourceQuota, the last of upstream's, is the
 /// registry's: it writes.
 pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
-    if admitted.operation == Operation::Delete {
-        return Ok(());
+    if !matches!(admitted.operation, Operation::Delete | Operation::Connect) {
+        validating_plugins(admitted).await?;
     }
+    // ValidatingAdmissionPolicy stands here, between the plugins and the hooks.
+    webhooks::validate(admitted).await
+}
+
+async fn validating_plugins(admitted: &Admitted<'_>) -> Result<(), Status> {
     limit_ranger::validate(admitted)?;
     pod_security::validate(admitted).await?;
     priority::validate(admitted)?;

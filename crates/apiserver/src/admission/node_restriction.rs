@@ -72,7 +72,7 @@ async fn pod(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
                 Some(why) => Err(admitted.forbidden(why)),
             }
         }
-        Operation::Update => Err(admitted.forbidden(format_args!(
+        Operation::Update | Operation::Connect => Err(admitted.forbidden(format_args!(
             "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
             admitted.operation.to_string()
         ))),
@@ -466,7 +466,7 @@ fn slice(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
     let verb = match admitted.operation {
         Operation::Create => "create",
         Operation::Delete => "delete",
-        Operation::Update => return Ok(()),
+        Operation::Update | Operation::Connect => return Ok(()),
     };
     match own {
         true => Ok(()),

@@ -18,6 +18,7 @@ pub(super) async fn render(context: &Context) -> Response<Body> {
     let _ = objects(context, &mut text);
     let _ = made(context, &mut text);
     let _ = connections(context, &mut text);
+    let _ = context.server.hooks.metrics.write(&mut text);
     let _ = build(&mut text);
     let _ = process(&Process::read().await, &mut text);
     response::bytes(

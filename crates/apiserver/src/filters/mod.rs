@@ -97,7 +97,7 @@ async fn chain(
         method: method.clone(),
     };
     let in_process = caller.is_in_process();
-    let context = match admit_caller(server, parts, about, caller) {
+    let mut context = match admit_caller(server, parts, about, caller) {
         Ok(context) => context,
         Err(refused) => {
             let (status, headers) = *refused;
@@ -108,6 +108,7 @@ async fn chain(
     if connect::is_wanted(&context) {
         return Box::pin(connect::handle(context, line, body)).await;
     }
+    context.deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
     deadline::within(limit, async move {
         let body = body_limit::read(&method, body, &context.headers).await?;
         let (context, resource) = match dispatch::route(context, &method, &body).await? {

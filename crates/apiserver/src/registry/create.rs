@@ -9,7 +9,7 @@ use super::Target;
 use super::guarded_write::{self, is_too_large};
 use super::owners::{MANAGED_FIELDS, owners_after};
 use super::quota::{self, Charge};
-use crate::admission::{self, Admitted, Operation};
+use crate::admission::{self, Admitted};
 use crate::allocation;
 use crate::authorization::Granting;
 use crate::cache::CachedObject;
@@ -62,6 +62,7 @@ pub(crate) async fn create(
         resource,
         requested,
         is_owned: new.is_owned,
+        has_generated_name: new.object.str_at(&["metadata", "name"]).is_empty(),
     };
     let mut object = new.object;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
@@ -75,7 +76,12 @@ pub(crate) async fn create(
 
     creation.default(&mut object);
     let owners = creation.take_owners(&mut object);
-    creation.admit(&mut object).await?;
+    let owners = creation.admit(&mut object, owners).await?;
+    // A hook may have moved it elsewhere, or set what only the server sets.
+    settle_namespace(resource, &context.info.namespace, &mut object)?;
+    for field in SYSTEM_FIELDS {
+        object.remove(&["metadata", field]);
+    }
     // Admission may have added what has defaults of its own.
     creation.default(&mut object);
     let sent_empty = api::schema::forget_empty(resource, &mut object);
@@ -110,6 +116,7 @@ struct Creation<'a> {
     /// The version that was sent, whose rules hold.
     requested: &'a Arc<Resource>,
     is_owned: bool,
+    has_generated_name: bool,
 }
 
 impl Creation<'_> {
@@ -125,13 +132,21 @@ impl Creation<'_> {
         }
     }
 
-    async fn admit(&self, object: &mut Value) -> Result<(), Status> {
+    /// Mutating admission. Returns who owns what after it.
+    async fn admit(
+        &self,
+        object: &mut Value,
+        owners: Option<Value>,
+    ) -> Result<Option<Value>, Status> {
         let custom = self.requested.definition.custom();
         if custom.is_some_and(|custom| custom.kind.is_terminating) {
             let name = object.str_at(&["metadata", "name"]);
             return Err(converted::terminating(self.requested, name));
         }
-        admission::mutate(&mut self.admitted(object)).await
+        let mut admitted = self.admitted(object);
+        admitted.owners = owners;
+        admission::mutate(&mut admitted).await?;
+        Ok(admitted.owners)
     }
 
     /// Validating admission.
@@ -251,18 +266,16 @@ impl Creation<'_> {
             subresource: "",
             is_owned: self.is_owned,
             dry_run: self.context.dry_run,
+            view: None,
         };
         guarded_write::insert(self.context, &target, object, hops).await
     }
 
     fn admitted<'b>(&'b self, object: &'b mut Value) -> Admitted<'b> {
         Admitted {
-            context: self.context,
-            resource: self.resource,
-            subresource: "",
-            operation: Operation::Create,
-            object,
-            old: None,
+            requested: self.requested,
+            has_generated_name: self.has_generated_name,
+            ..Admitted::new(self.context, self.resource, "", object)
         }
     }
 }

@@ -30,8 +30,28 @@ pub(crate) enum Deleted {
 pub(crate) async fn delete(
     context: &Context,
     resource: &Arc<Resource>,
+    name: (&str, &str),
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    carry_out(context, resource, name, options, false).await
+}
+
+/// As [`delete`], past admission: for what passed it in another form, such as an eviction.
+pub(crate) async fn delete_admitted(
+    context: &Context,
+    resource: &Arc<Resource>,
+    name: (&str, &str),
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    carry_out(context, resource, name, options, true).await
+}
+
+async fn carry_out(
+    context: &Context,
+    resource: &Arc<Resource>,
     (namespace, name): (&str, &str),
     options: &DeleteOptions,
+    is_admitted: bool,
 ) -> Result<Deleted, Status> {
     let target = Target {
         resource: api::conversion::storage_of(resource),
@@ -41,11 +61,13 @@ pub(crate) async fn delete(
         subresource: "",
         is_owned: true,
         dry_run: options.dry_run,
+        view: None,
     };
     let change = Deletion {
         context,
         target: &target,
         options,
+        is_admitted,
     };
     let written = guarded_write::write(context, &target, false, change).await?;
     Ok(match written.is_removed {
@@ -58,21 +80,31 @@ struct Deletion<'a> {
     context: &'a Context,
     target: &'a Target<'a>,
     options: &'a DeleteOptions,
+    is_admitted: bool,
+}
+
+impl Deletion<'_> {
+    async fn admit(&self, object: &mut Value) -> Result<(), Status> {
+        let options = self.options.to_document();
+        let requested = self.target.requested;
+        let mut admitted = Admitted {
+            operation: Operation::Delete,
+            options: Some(&options),
+            dry_run: self.options.dry_run,
+            ..Admitted::new(self.context, requested, "", object)
+        };
+        admission::mutate(&mut admitted).await?;
+        admission::validate(&admitted).await
+    }
 }
 
 impl Change for Deletion<'_> {
     async fn plan(&mut self, old: &Value) -> Result<Planned, Status> {
         let mut object = old.clone();
         check_preconditions(self.target, &object, self.options)?;
-        let mut admitted = Admitted {
-            context: self.context,
-            resource: self.target.requested,
-            subresource: "",
-            operation: Operation::Delete,
-            object: &mut object,
-            old: None,
-        };
-        admission::mutate(&mut admitted).await?;
+        if !self.is_admitted {
+            self.admit(&mut object).await?;
+        }
         let now = self.context.server.environment.now();
         let removes = mark(self.target.resource, &mut object, self.options, now);
         Ok(Planned {

@@ -81,6 +81,30 @@ impl DeleteOptions {
         Ok(options)
     }
 
+    /// As hooks see them.
+    pub fn to_document(&self) -> Value {
+        let mut document = Value::object();
+        if let Some(seconds) = self.grace_seconds {
+            document.set(&["gracePeriodSeconds"], seconds);
+        }
+        for (path, text) in [
+            (&["preconditions", "uid"][..], &self.uid),
+            (
+                &["preconditions", "resourceVersion"],
+                &self.resource_version,
+            ),
+            (&["propagationPolicy"], &self.propagation),
+        ] {
+            if let Some(text) = text {
+                document.set(path, text.as_str());
+            }
+        }
+        if self.dry_run {
+            document.set(&["dryRun"], vec![Value::from("All")]);
+        }
+        document
+    }
+
     /// The answer to options that are wrong.
     pub fn invalid(errors: Vec<FieldError>) -> Status {
         let causes = errors.into_iter().map(Cause::from).collect();

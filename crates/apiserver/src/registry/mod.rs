@@ -42,12 +42,12 @@ mod update;
 
 pub(crate) use apply::{Applied, Configuration, apply};
 pub(crate) use create::{create, settle_namespace};
-pub(crate) use delete::{Deleted, delete};
+pub(crate) use delete::{Deleted, delete, delete_admitted};
 pub(crate) use delete_options::DeleteOptions;
 pub(crate) use delete_unread::delete_unread;
 pub(crate) use owners::set_owners;
 pub(crate) use past_rules::update_past_rules;
 pub(crate) use patch::Patch;
 pub(crate) use preconditions::check_name;
-pub(crate) use target::Target;
+pub(crate) use target::{Target, View};
 pub(crate) use update::update;

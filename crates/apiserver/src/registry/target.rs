@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::Resource;
+use api::{Resource, Status, Value};
 
 use crate::context::Context;
 
@@ -20,6 +20,18 @@ pub(crate) struct Target<'a> {
     pub is_owned: bool,
     /// Whether everything is done but the write itself.
     pub dry_run: bool,
+    /// What admission sees in place of the object, where a subresource shows only a part of it.
+    pub view: Option<&'a dyn View>,
+}
+
+/// A part of an object that a subresource shows in a kind of its own, such as a Scale.
+pub(crate) trait View: Sync {
+    fn subresource(&self) -> &'static str;
+
+    fn of(&self, object: &Value) -> Value;
+
+    /// Changes the object so that it shows this.
+    fn put(&self, object: &mut Value, shown: &Value) -> Result<(), Status>;
 }
 
 impl<'a> Target<'a> {
@@ -38,6 +50,7 @@ impl<'a> Target<'a> {
             subresource: &info.subresource,
             is_owned: false,
             dry_run: context.dry_run,
+            view: None,
         }
     }
 
@@ -56,6 +69,7 @@ impl<'a> Target<'a> {
             subresource,
             is_owned: true,
             dry_run: false,
+            view: None,
         }
     }
 }

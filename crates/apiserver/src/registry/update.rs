@@ -51,7 +51,7 @@ impl<M: FnMut(&Value) -> Result<Value, Status> + Send> Change for Update<'_, M> 
         steps.check_preconditions(&mut new, old)?;
         steps.default(&mut new);
         let owners = take_owners(steps.context, steps.target, old, &mut new);
-        steps.admit(&mut new, old).await?;
+        let owners = steps.admit(&mut new, old, owners).await?;
         let sent_empty = steps.prepare(&mut new, old);
         steps.stamp(&mut new, old);
         set_owners(&mut new, owners);
@@ -94,14 +94,33 @@ impl Steps<'_> {
         self.target.requested.strategy().default(new);
     }
 
-    async fn admit(&self, new: &mut Value, old: &Value) -> Result<(), Status> {
-        admission::mutate(&mut self.admitted(new, old)).await?;
+    /// Mutating admission. Returns who owns what after it.
+    async fn admit(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        owners: Option<Value>,
+    ) -> Result<Option<Value>, Status> {
+        let owners = match self.target.view {
+            None => {
+                let mut admitted = self.admitted(new, old);
+                admitted.owners = owners;
+                admission::mutate(&mut admitted).await?;
+                admitted.owners
+            }
+            Some(view) => {
+                let (mut shown, shown_old) = (view.of(new), view.of(old));
+                admission::mutate(&mut self.admitted(&mut shown, &shown_old)).await?;
+                view.put(new, &shown)?;
+                owners
+            }
+        };
         // A patch is looked at only here, by when admission might have done it.
         let repeated = api::warnings::without_repeated_owners(new, self.is_patch());
         repeated
             .into_iter()
             .for_each(|word| self.context.warn(word));
-        Ok(())
+        Ok(owners)
     }
 
     fn prepare(&self, new: &mut Value, old: &Value) -> Empties {
@@ -171,19 +190,27 @@ impl Steps<'_> {
 
     /// Validating admission.
     async fn admit_result(&self, new: &mut Value, old: &Value) -> Result<Charge, Status> {
+        if let Some(view) = self.target.view {
+            let (mut shown, shown_old) = (view.of(new), view.of(old));
+            admission::validate(&self.admitted(&mut shown, &shown_old)).await?;
+            return Ok(Charge::default());
+        }
         let admitted = self.admitted(new, old);
         admission::validate(&admitted).await?;
         quota::charge(&admitted).await
     }
 
     fn admitted<'b>(&'b self, new: &'b mut Value, old: &'b Value) -> Admitted<'b> {
+        let subresource = match self.target.view {
+            Some(view) => view.subresource(),
+            None => self.target.subresource,
+        };
         Admitted {
-            context: self.context,
-            resource: self.target.resource,
-            subresource: self.target.subresource,
+            requested: self.target.requested,
             operation: Operation::Update,
-            object: new,
             old: Some(old),
+            dry_run: self.target.dry_run,
+            ..Admitted::new(self.context, self.target.resource, subresource, new)
         }
     }
 }

@@ -9,6 +9,7 @@ use api::apply::Write;
 use api::{Resource, Status, Value};
 use http::Response;
 
+use crate::admission;
 use crate::authorization::{Rule, node_name};
 use crate::body::Body;
 use crate::context::Context;
@@ -29,6 +30,7 @@ pub(crate) async fn create(
     let manager = options::manager(context);
     let write = Write::new(resource, "", &manager, context.server.timestamp());
     let owners = api::apply::update(&write, None, &mut review);
+    admission::review(context, resource, &mut review).await?;
     let status = match &*resource.kind {
         "TokenReview" => token(context, &review).await?,
         "SelfSubjectReview" => {
@@ -82,7 +84,8 @@ fn api_group_version(resource: &Resource) -> String {
     format!("{}/{}", &*resource.group, &*resource.version)
 }
 
-fn user_info(identity: &Identity) -> Value {
+/// Who somebody is, as reviews and webhooks tell it.
+pub(crate) fn user_info(identity: &Identity) -> Value {
     let mut info = api::document!({"username": identity.user, "groups": identity.groups});
     if !identity.uid.is_empty() {
         info.set(&["uid"], identity.uid.as_str());

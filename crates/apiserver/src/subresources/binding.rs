@@ -7,7 +7,7 @@ use api::{Reason, Resource, Status};
 use http::Response;
 use trace::{Hop, Sink, Span};
 
-use crate::admission::{self, Admitted, Operation};
+use crate::admission::{self, Admitted};
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
@@ -45,15 +45,9 @@ pub(super) async fn create(
         };
         return Err(Status::new(Reason::InternalError, message));
     }
-    let mut admitted = Admitted {
-        context,
-        resource,
-        subresource: "binding",
-        operation: Operation::Create,
-        object: &mut binding,
-        old: None,
-    };
+    let mut admitted = Admitted::new(context, resource, "binding", &mut binding);
     admission::mutate(&mut admitted).await?;
+    admission::validate(&admitted).await?;
     let version = binding.str_at(&["metadata", "resourceVersion"]);
     let target = Target {
         name,

@@ -22,6 +22,7 @@ use super::kubelet::locate;
 pub(crate) use super::upgraded::Line;
 use super::upgraded::{join, refusal};
 use super::{log, not_allowed, not_served, proxy};
+use crate::admission;
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::context::Context;
@@ -53,11 +54,64 @@ pub(crate) async fn handle(
         return Err(not_allowed());
     }
     context.output = Output::JSON;
+    if context.info.subresource != "log" {
+        let options = admitted_options(&context, &resource, &line);
+        admission::connect(&context, &resource, options).await?;
+    }
     match context.info.subresource.as_str() {
         "proxy" => proxy::handle(&context, &resource, line, body).await,
         "log" => log_over_websocket(&context, &resource, line).await,
         _ => session(&context, &resource, line).await,
     }
+}
+
+/// The options of a connection, as hooks see them.
+fn admitted_options(context: &Context, resource: &Resource, line: &Line) -> Value {
+    let (info, query) = (&context.info, &context.query);
+    let Some(known) = resource.subresource(&info.subresource) else {
+        return Value::Null;
+    };
+    let mut document = api::document!({
+        "kind": &*known.kind,
+        "apiVersion": api::resource::api_version(&known.group, &known.version),
+    });
+    match info.subresource.as_str() {
+        "proxy" => {
+            let path = proxy::path_behind(line.uri.path(), info.depth);
+            if !path.is_empty() {
+                document.set(&["path"], path);
+            }
+        }
+        "portforward" => {
+            let ports = query.all("ports").filter_map(|port| port.parse().ok());
+            let ports: Vec<Value> = ports.map(Value::Integer).collect();
+            if !ports.is_empty() {
+                document.set(&["ports"], ports);
+            }
+        }
+        _ => {
+            let options = options(context);
+            for (field, is_set) in [
+                ("stdin", options.stdin),
+                ("stdout", options.stdout),
+                ("stderr", options.stderr),
+                ("tty", options.tty),
+            ] {
+                if is_set {
+                    document.set(&[field], true);
+                }
+            }
+            let container = query.get("container");
+            if !container.is_empty() {
+                document.set(&["container"], container);
+            }
+            if info.subresource == "exec" {
+                let words = query.all("command").map(Value::from);
+                document.set(&["command"], words.collect::<Vec<Value>>());
+            }
+        }
+    }
+    document
 }
 
 /// Exec, attach and port-forward.

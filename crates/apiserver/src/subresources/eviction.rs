@@ -7,7 +7,7 @@ use api::selector::LabelSelector;
 use api::{Cause, Details, Reason, Resource, Status, Value};
 use http::Response;
 
-use crate::admission::{self, Admitted, Operation};
+use crate::admission::{self, Admitted};
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
@@ -36,15 +36,9 @@ pub(super) async fn create(
             "name in URL does not match name in Eviction object",
         ));
     }
-    let mut admitted = Admitted {
-        context,
-        resource,
-        subresource: "eviction",
-        operation: Operation::Create,
-        object: &mut eviction,
-        old: None,
-    };
+    let mut admitted = Admitted::new(context, resource, "eviction", &mut eviction);
     admission::mutate(&mut admitted).await?;
+    admission::validate(&admitted).await?;
     let options = match eviction.get("deleteOptions") {
         Some(options) => DeleteOptions::parse(options, context.dry_run)?,
         None => DeleteOptions::parse(&Value::object(), context.dry_run)?,
@@ -139,7 +133,7 @@ async fn mark_and_delete(
         }
     }
     let name = (info.namespace.as_str(), info.name.as_str());
-    registry::delete(context, resource, name, &options)
+    registry::delete_admitted(context, resource, name, &options)
         .await
         .map(drop)
 }

@@ -110,6 +110,11 @@ pub(super) async fn handle(
     give_back(answer, &view).await
 }
 
+/// What is behind the proxy, as hooks see it.
+pub(super) fn path_behind(path: &str, depth: usize) -> &str {
+    split(path, depth).map_or("", |(_, behind)| behind)
+}
+
 /// The part of the path up to `proxy`, which is its segment number `depth`, and what is behind it,
 /// both as they were sent. `None` if an encoded slash hides where that is.
 fn split(path: &str, depth: usize) -> Option<(&str, &str)> {

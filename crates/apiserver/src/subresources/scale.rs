@@ -16,7 +16,7 @@ use crate::converted;
 use crate::decode;
 use crate::options::{self, PatchType};
 use crate::registry::{
-    Configuration, Patch, Target, check_name, set_owners, settle_namespace, update,
+    Configuration, Patch, Target, View, check_name, set_owners, settle_namespace, update,
 };
 use crate::response;
 use crate::verbs::patch::{check_custom, patch_type};
@@ -28,9 +28,11 @@ pub(super) async fn handle(
     resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
+    let view = AsScale(resource);
     let target = Target {
         subresource: "",
         is_owned: true,
+        view: Some(&view),
         ..Target::of(context, resource)
     };
     let entry = match context.info.verb {
@@ -75,6 +77,27 @@ fn checked_patch_type(context: &Context, resource: &Resource) -> Result<PatchTyp
     Ok(patch_type)
 }
 
+/// Admission sees the Scale, and may change it.
+struct AsScale<'a>(&'a Resource);
+
+impl View for AsScale<'_> {
+    fn subresource(&self) -> &'static str {
+        "scale"
+    }
+
+    fn of(&self, object: &Value) -> Value {
+        scale_of(self.0, object).unwrap_or_default()
+    }
+
+    fn put(&self, object: &mut Value, shown: &Value) -> Result<(), Status> {
+        if *shown != self.of(object) {
+            let replicas = replicas_of(object, shown)?;
+            set_replicas(self.0, object, replicas);
+        }
+        Ok(())
+    }
+}
+
 async fn apply(
     context: &Context,
     target: &Target<'_>,
@@ -111,6 +134,25 @@ fn with_scale(
 }
 
 fn replaced(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, Status> {
+    let replicas = replicas_of(old, scale)?;
+    let mut new = old.clone();
+    set_replicas(resource, &mut new, replicas);
+    new.set(
+        &["metadata", "resourceVersion"],
+        scale.str_at(&["metadata", "resourceVersion"]),
+    );
+    Ok(new)
+}
+
+fn set_replicas(resource: &Resource, object: &mut Value, replicas: i64) {
+    match paths_of(resource) {
+        Some(paths) => object.set(&dotted(&paths.spec_replicas), replicas),
+        None => object.set(&["spec", "replicas"], replicas),
+    }
+}
+
+/// The replicas that a Scale of this object asks for.
+fn replicas_of(old: &Value, scale: &Value) -> Result<i64, Status> {
     let replicas = match scale.at(&["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(Value::Integer(number)) => *number,
@@ -132,16 +174,7 @@ fn replaced(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, St
             vec![error.into()],
         ));
     }
-    let mut new = old.clone();
-    match paths_of(resource) {
-        Some(paths) => new.set(&dotted(&paths.spec_replicas), replicas),
-        None => new.set(&["spec", "replicas"], replicas),
-    }
-    new.set(
-        &["metadata", "resourceVersion"],
-        scale.str_at(&["metadata", "resourceVersion"]),
-    );
-    Ok(new)
+    Ok(replicas)
 }
 
 /// Where a custom resource has what its Scale shows.

@@ -7,7 +7,7 @@ use api::field::{FieldError, Path};
 use api::{Cause, Resource, Status, Value};
 use http::Response;
 
-use crate::admission::{self, Admitted, Operation};
+use crate::admission::{self, Admitted};
 use crate::authentication::Binding;
 use crate::body::Body;
 use crate::context::Context;
@@ -62,15 +62,9 @@ pub(super) async fn create(
             return Err(invalid(&info.name, vec![error]));
         }
     }
-    let mut admitted = Admitted {
-        context,
-        resource,
-        subresource: "token",
-        operation: Operation::Create,
-        object: &mut request,
-        old: None,
-    };
+    let mut admitted = Admitted::new(context, resource, "token", &mut request);
     admission::mutate(&mut admitted).await?;
+    admission::validate(&admitted).await?;
     let entry = server
         .objects
         .get(resource, &info.namespace, &info.name)

@@ -12,6 +12,9 @@ mod tests;
 
 use super::node::Kind;
 
+/// The scheme and the host of a URI of a request, as Go reads it.
+pub use uri::parse as request_uri;
+
 /// A format that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {

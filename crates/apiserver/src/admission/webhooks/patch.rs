@@ -1,0 +1,175 @@
+//! What the patch of a hook makes of an object: still of its kind and of its types, defaulted, and in
+//! the version that it is stored in.
+
+use api::patch::json_patch;
+use api::schema::{self, Target};
+use api::{Status, Value};
+
+use super::call::{Asked, internal};
+use super::request::Kind;
+use crate::admission::Admitted;
+
+const OWNERS: [&str; 2] = ["metadata", "managedFields"];
+/// The set of types of the built-in kinds, as upstream's errors name it.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
+/// An object as a hook patched it.
+#[derive(Debug)]
+pub(super) struct Patched {
+    /// As it is stored, without its owners.
+    object: Value,
+    owners: Option<Value>,
+    /// Whether anything is other than before.
+    pub is_change: bool,
+    /// The patch, as the audit log shows it.
+    pub told: String,
+}
+
+impl Patched {
+    pub fn take_place(self, admitted: &mut Admitted<'_>) {
+        *admitted.object = self.object;
+        admitted.owners = self.owners;
+    }
+}
+
+/// Applies the operations to `shown`, which is the object in the version that the hook was asked
+/// about, with its owners.
+pub(super) fn apply(
+    asked: &Asked<'_>,
+    admitted: &Admitted<'_>,
+    shown: &Value,
+    operations: &Value,
+) -> Result<Patched, Status> {
+    let (request, resource) = (asked.request, asked.resource);
+    let patched = match json_patch(shown, operations) {
+        Ok(patched) => patched,
+        Err(status) => {
+            return Err(internal(
+                misfit(shown, operations).unwrap_or(status.message),
+            ));
+        }
+    };
+    let kind = Kind::of(resource, request.subresource);
+    let target = match request.is_of_kind() {
+        true => Some(Target::of(resource)),
+        false => Target::of_kind(kind.group, kind.version, kind.kind),
+    };
+    let mut patched = patched;
+    let target = target.ok_or_else(|| internal(unregistered(&patched)))?;
+    check_kind(&patched, &target)?;
+    let owners = patched.remove(&OWNERS).filter(|owners| !owners.is_null());
+    let conformed = schema::conform(target.definition, patched);
+    let (patched, _unknown) = conformed.map_err(|problem| internal(problem.to_string()))?;
+    let mut object = request.stored(resource, patched);
+    match request.is_of_kind() {
+        true => {
+            schema::defaults(api::conversion::storage_of(admitted.requested), &mut object);
+            admitted.requested.strategy().default(&mut object);
+        }
+        false => schema::apply_declared_defaults(target.definition, &mut object),
+    }
+    let owners = believed_owners(admitted, owners);
+    let told = api::document!({
+        "configuration": asked.hook.configuration.as_str(), "webhook": asked.hook.name.as_str(),
+        "patch": operations.clone(), "patchType": "JSONPatch",
+    });
+    Ok(Patched {
+        is_change: object != *admitted.object || owners != admitted.owners,
+        object,
+        owners,
+        told: told.to_string(),
+    })
+}
+
+/// The owners that a hook left, or those before it where it broke them.
+fn believed_owners(admitted: &Admitted<'_>, owners: Option<Value>) -> Option<Value> {
+    if owners == admitted.owners {
+        return owners;
+    }
+    let mut object = Value::object();
+    if let Some(owners) = &owners {
+        object.set(&OWNERS, owners.clone());
+    }
+    let errors = api::metadata::managed_fields::validate(&object);
+    match errors.first() {
+        None => owners,
+        Some(error) => {
+            admitted.context.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
+            ));
+            admitted.owners.clone()
+        }
+    }
+}
+
+fn unregistered(object: &Value) -> String {
+    let (kind, version) = (object.str_at(&["kind"]), object.str_at(&["apiVersion"]));
+    format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}")
+}
+
+/// A hook cannot turn an object into one of another kind.
+fn check_kind(object: &Value, target: &Target<'_>) -> Result<(), Status> {
+    let (given, version) = (object.str_at(&["kind"]), object.str_at(&["apiVersion"]));
+    let expected = api::resource::api_version(target.group, target.version);
+    if (given, version) == (target.kind, &expected) {
+        return Ok(());
+    }
+    let (group, version) = api::resource::split_api_version(version);
+    Err(internal(match Target::of_kind(group, version, given) {
+        Some(_) => format!(
+            "converting ({version}.{given}) to ({}.{}): unknown conversion",
+            target.version, target.kind
+        ),
+        None => unregistered(object),
+    }))
+}
+
+/// The words of upstream's library for the first operation that does not apply.
+fn misfit(object: &Value, operations: &Value) -> Option<String> {
+    let mut document = object.clone();
+    for operation in operations.as_array()? {
+        let alone = Value::Array(vec![operation.clone()]);
+        match json_patch(&document, &alone) {
+            Ok(patched) => document = patched,
+            Err(_) => return Some(words(&document, operation)),
+        }
+    }
+    None
+}
+
+fn words(document: &Value, operation: &Value) -> String {
+    const MISSING: &str = "missing value";
+    let Some(path) = operation.get("path").and_then(Value::as_str) else {
+        let name = operation.str_at(&["op"]);
+        return format!("{name} operation failed to decode path: {MISSING}");
+    };
+    let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
+    let has_parent = parent.is_empty() || {
+        let test = api::document!([{"op": "copy", "from": parent, "path": parent}]);
+        json_patch(document, &test).is_ok()
+    };
+    match operation.str_at(&["op"]) {
+        "add" if has_parent => format!("error in add for path: '{path}': invalid index referenced"),
+        "add" => {
+            format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}")
+        }
+        "remove" if has_parent => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: {MISSING}"
+        ),
+        "remove" => {
+            format!("remove operation does not apply: doc is missing path: \"{path}\": {MISSING}")
+        }
+        "replace" if has_parent => {
+            format!("replace operation does not apply: doc is missing key: {path}: {MISSING}")
+        }
+        "replace" => {
+            format!("replace operation does not apply: doc is missing path: {path}: {MISSING}")
+        }
+        "test" => format!("testing value {path} failed: test failed"),
+        name @ ("move" | "copy") => {
+            let from = operation.str_at(&["from"]);
+            format!("{name} operation does not apply: doc is missing from path: {from}: {MISSING}")
+        }
+        other => format!("Unexpected kind: {other}"),
+    }
+}
