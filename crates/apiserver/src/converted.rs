@@ -60,7 +60,9 @@ pub(crate) async fn as_shown(
         .filter(|entry| is_other(entry))
         .map(|entry| entry.object())
         .collect();
-    let mut converted = convert(server, resource, custom, objects?).await?.into_iter();
+    let mut converted = convert(server, resource, custom, objects?)
+        .await?
+        .into_iter();
     let mut shown = Vec::with_capacity(entries.len());
     for entry in entries {
         match is_other(&entry) {

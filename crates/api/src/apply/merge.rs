@@ -9,7 +9,11 @@ use super::place::{Form, Items, Place};
 use crate::document::{Object, Value};
 
 /// `live` with what `applied` says.
-pub(super) fn merge(place: Place<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+pub(super) fn merge(
+    place: Place<'_>,
+    live: Option<&Value>,
+    applied: Option<&Value>,
+) -> Option<Value> {
     let (Some(old), Some(new)) = (live, applied) else {
         return applied.or(live).cloned();
     };

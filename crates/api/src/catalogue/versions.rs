@@ -42,13 +42,29 @@ mod tests {
     #[test]
     fn stable_versions_are_preferred_and_newer_ones_first() {
         let mut versions = [
-            "foo10", "v1alpha2", "v2", "v11beta2", "v1", "v10", "v12alpha1", "foo1", "v3beta1",
+            "foo10",
+            "v1alpha2",
+            "v2",
+            "v11beta2",
+            "v1",
+            "v10",
+            "v12alpha1",
+            "foo1",
+            "v3beta1",
         ];
         versions.sort_by(|left, right| compare_versions(right, left));
         assert_eq!(
             versions,
             [
-                "v10", "v2", "v1", "v11beta2", "v3beta1", "v12alpha1", "v1alpha2", "foo1", "foo10",
+                "v10",
+                "v2",
+                "v1",
+                "v11beta2",
+                "v3beta1",
+                "v12alpha1",
+                "v1alpha2",
+                "foo1",
+                "foo10",
             ]
         );
     }

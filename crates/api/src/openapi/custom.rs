@@ -222,7 +222,8 @@ fn simplify(schema: &mut Value, declared: &Object) {
     if is_open_array || kind == "object" && preserves {
         schema.remove(&["type"]);
     }
-    let is_nullable = |schema: Option<&Value>| schema.is_some_and(|schema| is_true(schema, "nullable"));
+    let is_nullable =
+        |schema: Option<&Value>| schema.is_some_and(|schema| is_true(schema, "nullable"));
     if is_nullable(declared.get("additionalProperties")) {
         schema.remove(&["required"]);
     }

@@ -19,11 +19,7 @@ pub(super) const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// The definitions that `roots` need, by name.
-pub(super) fn reachable(
-    roots: &BTreeSet<Name>,
-    served: &[&Resource],
-    version: Version,
-) -> Object {
+pub(super) fn reachable(roots: &BTreeSet<Name>, served: &[&Resource], version: Version) -> Object {
     let mut names = BTreeSet::new();
     for name in roots {
         // Those of custom kinds are written by `custom`.

@@ -183,7 +183,8 @@ fn any(message: &mut Message, value: &Value) {
 
 /// Whether YAML reads the text as itself without quotes, for certain.
 fn is_plain(text: &str) -> bool {
-    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'.');
+    let letters =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'.');
     let is_word = matches!(
         text.to_ascii_lowercase().as_str(),
         "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "null"

@@ -212,7 +212,9 @@ impl OfGroup {
         };
         let made = known.etag.get_or_init(|| match known.has_custom {
             true => self.fingerprint(version),
-            false => self.version(kinds, version).map_or_else(String::new, |made| made.etag),
+            false => self
+                .version(kinds, version)
+                .map_or_else(String::new, |made| made.etag),
         });
         made.clone()
     }

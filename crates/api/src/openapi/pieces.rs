@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::{Document, GENERAL, Kinds, Version, custom, definitions, gnostic, paths, short_version};
+use super::{
+    Document, GENERAL, Kinds, Version, custom, definitions, gnostic, paths, short_version,
+};
 use crate::catalogue::Snapshot;
 use crate::document::Value;
 use crate::resource::Resource;
@@ -84,10 +86,17 @@ impl Pieces {
     /// The pieces of all custom kinds and groups.
     fn pieces(&mut self, kinds: Kinds<'_>) -> Vec<Arc<Piece>> {
         let resources = || kinds.snapshot.resources();
-        let built_in: Vec<_> = resources().filter(|one| !one.is_custom()).cloned().collect();
+        let built_in: Vec<_> = resources()
+            .filter(|one| !one.is_custom())
+            .cloned()
+            .collect();
         let is_same = |base: &Base| {
             base.kinds.len() == built_in.len()
-                && base.kinds.iter().zip(&built_in).all(|(one, other)| Arc::ptr_eq(one, other))
+                && base
+                    .kinds
+                    .iter()
+                    .zip(&built_in)
+                    .all(|(one, other)| Arc::ptr_eq(one, other))
         };
         if !self.base.as_ref().is_some_and(is_same) {
             self.base = Some(Base::new(built_in));
@@ -198,7 +207,10 @@ impl Base {
         out.extend_from_slice(&self.head);
         let all = || std::iter::once(&self.piece).chain(pieces.iter().map(|piece| &**piece));
         for (name, members) in [
-            ("definitions", all().map(|piece| &piece.definitions).collect::<Vec<_>>()),
+            (
+                "definitions",
+                all().map(|piece| &piece.definitions).collect::<Vec<_>>(),
+            ),
             ("paths", all().map(|piece| &piece.paths).collect()),
         ] {
             out.extend_from_slice(format!(",\"{name}\":{{").as_bytes());

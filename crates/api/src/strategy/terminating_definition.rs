@@ -21,7 +21,9 @@ pub(super) fn mark(object: &mut Value) {
         return;
     }
     object.remove(&["metadata", "deletionGracePeriodSeconds"]);
-    let generation = object.at(&["metadata", "generation"]).and_then(Value::as_i64);
+    let generation = object
+        .at(&["metadata", "generation"])
+        .and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation > 1) {
         object.set(&["metadata", "generation"], generation - 1);
     }

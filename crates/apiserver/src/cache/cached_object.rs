@@ -162,8 +162,12 @@ impl CachedObject {
     /// The `apiVersion` that the bytes name.
     pub fn names_version(&self, api_version: &str) -> bool {
         let member = &self.bytes[self.outline.layout.api_version.clone()];
-        let quoted = member.strip_prefix(b"\"apiVersion\":\"").unwrap_or_default();
-        quoted.strip_prefix(api_version.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
+        let quoted = member
+            .strip_prefix(b"\"apiVersion\":\"")
+            .unwrap_or_default();
+        quoted
+            .strip_prefix(api_version.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b"\""))
     }
 
     /// As [`CachedObject::decode`], by one who already has the tree.

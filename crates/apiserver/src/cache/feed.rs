@@ -44,7 +44,10 @@ pub(crate) async fn fill(
     for item in items {
         kinds.take(item);
     }
-    Ok(Cache::new(KindCaches::new(kinds.content, revision), revision))
+    Ok(Cache::new(
+        KindCaches::new(kinds.content, revision),
+        revision,
+    ))
 }
 
 /// What the store has in a range, at a revision or now.
@@ -221,7 +224,9 @@ fn apply(cache: &Cache, item: WatchItem) {
                         }
                     },
                 };
-                let known = changed.iter().position(|(other, _)| Arc::ptr_eq(other, kind));
+                let known = changed
+                    .iter()
+                    .position(|(other, _)| Arc::ptr_eq(other, kind));
                 // A revision is of one kind or few.
                 let place = known.unwrap_or_else(|| {
                     changed.push((kind, Vec::new()));

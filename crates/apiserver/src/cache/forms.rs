@@ -114,6 +114,15 @@ impl Forms {
             return Ok(shown(version));
         }
         self.versions.fetch_add(1, Ordering::Relaxed);
+        let custom = resource.definition.custom();
+        if custom.is_some_and(|custom| custom.kind.is_converted_by_webhook) {
+            // Whoever shows these asks the hook first.
+            return Err(Status::internal(format_args!(
+                "{} {} is not converted",
+                resource.qualified(),
+                entry.key
+            )));
+        }
         let object = match resource.is_custom() {
             true => conversion::custom::renamed(resource, entry.object()?),
             false => conversion::from_storage(resource, entry.object()?),

@@ -74,6 +74,15 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// These entries, as the state at a revision.
+    pub fn of(entries: impl IntoIterator<Item = Arc<CachedObject>>, revision: u64) -> Snapshot {
+        let entries = entries.into_iter().map(|entry| (entry.key.clone(), entry));
+        Snapshot {
+            entries: entries.collect(),
+            revision,
+        }
+    }
+
     pub fn get(&self, key: &str) -> Option<&Arc<CachedObject>> {
         work::visit(1);
         self.entries.get(key)

@@ -1,6 +1,8 @@
 //! The conditions of a CustomResourceDefinition, and what decides them. Pure.
 
 use api::Value;
+use api::field::Path;
+use api::strategy::custom_resource_definition::{Approval, approval, bundle_error, is_protected};
 
 use super::names::{Names, UsedNames, accept};
 
@@ -9,7 +11,6 @@ pub(crate) const NAMES_ACCEPTED: &str = "NamesAccepted";
 const TERMINATING: &str = "Terminating";
 const NON_STRUCTURAL: &str = "NonStructuralSchema";
 const APPROVED: &str = "KubernetesAPIApprovalPolicyConformant";
-const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// Deletes the instances before the definition goes.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -112,7 +113,7 @@ pub(crate) fn settle(definition: &mut Value, used: &UsedNames, now: &str) {
     if is_true(definition, NAMES_ACCEPTED) && !is_true(definition, ESTABLISHED) {
         established(definition).set(definition, now);
     }
-    match approval(definition) {
+    match approval_of(definition) {
         Some(condition) => condition.set(definition, now),
         None => remove(definition, APPROVED),
     }
@@ -146,15 +147,16 @@ fn settle_names(
 }
 
 fn established(definition: &Value) -> Condition {
-    let bundle = ["spec", "conversion", "webhook", "clientConfig", "caBundle"];
-    match is_bundle(definition.str_at(&bundle)) {
-        true => Condition::new(
+    let config = definition.at(&["spec", "conversion", "webhook", "clientConfig"]);
+    let config = config.unwrap_or(&Value::Null);
+    match bundle_error(config, &Path::new("")) {
+        None => Condition::new(
             ESTABLISHED,
             "True",
             "InitialNamesAccepted",
             "the initial names have been accepted",
         ),
-        false => Condition::new(
+        Some(_) => Condition::new(
             ESTABLISHED,
             "False",
             "InvalidCABundle",
@@ -163,67 +165,19 @@ fn established(definition: &Value) -> Condition {
     }
 }
 
-/// Whether the text is the base64 of certificates in PEM, or nothing.
-fn is_bundle(text: &str) -> bool {
-    use base64::Engine;
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-    if text.is_empty() {
-        return true;
-    }
-    let Ok(bytes) = base64::engine::general_purpose::STANDARD.decode(text) else {
-        return false;
-    };
-    let mut certificates = CertificateDer::pem_slice_iter(&bytes).peekable();
-    certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
-}
-
 /// Whether a group of the Kubernetes community may have the kind.
-fn approval(definition: &Value) -> Option<Condition> {
-    let group = definition.str_at(&["spec", "group"]);
-    let is_of = |domain: &str| {
-        let rest = group.strip_suffix(domain);
-        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    if !is_of("k8s.io") && !is_of("kubernetes.io") {
+fn approval_of(definition: &Value) -> Option<Condition> {
+    if !is_protected(definition.str_at(&["spec", "group"])) {
         return None;
     }
-    let annotation = definition.str_at(&["metadata", "annotations", APPROVAL]);
-    Some(match annotation {
-        "" => Condition::new(
-            APPROVED,
-            "False",
-            "MissingAnnotation",
-            format!(
-                "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
-            ),
-        ),
-        _ if annotation.starts_with("unapproved") => Condition::new(
-            APPROVED,
-            "False",
-            "UnapprovedAnnotation",
-            format!("not approved: {annotation:?}"),
-        ),
-        _ if is_url(annotation) => Condition::new(
-            APPROVED,
-            "True",
-            "ApprovedAnnotation",
-            format!("approved in {annotation}"),
-        ),
-        _ => Condition::new(
-            APPROVED,
-            "False",
-            "InvalidAnnotation",
-            format!(
-                "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
-            ),
-        ),
-    })
-}
-
-fn is_url(text: &str) -> bool {
-    let uri = text.parse::<http::Uri>();
-    uri.is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()))
+    let (state, words) = approval(definition);
+    let (status, reason) = match state {
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+    };
+    Some(Condition::new(APPROVED, status, reason, words))
 }
 
 /// Definitions of the first version could have schemas that say nothing about unknown fields.
@@ -242,6 +196,8 @@ fn non_structural(definition: &Value) -> Option<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const APPROVAL: &str = "api-approved.kubernetes.io";
 
     fn definition() -> Value {
         api::document!({
@@ -264,13 +220,24 @@ mod tests {
     fn a_new_definition_is_established_in_one_step() {
         let mut one = definition();
         settle(&mut one, &UsedNames::default(), "now");
-        check(&one, NAMES_ACCEPTED, ("True", "NoConflicts", "no conflicts found"));
+        check(
+            &one,
+            NAMES_ACCEPTED,
+            ("True", "NoConflicts", "no conflicts found"),
+        );
         check(
             &one,
             ESTABLISHED,
-            ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+            (
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            ),
         );
-        assert_eq!(one.str_at(&["status", "acceptedNames", "plural"]), "widgets");
+        assert_eq!(
+            one.str_at(&["status", "acceptedNames", "plural"]),
+            "widgets"
+        );
         let mut again = one.clone();
         settle(&mut again, &UsedNames::default(), "later");
         assert_eq!(again, one, "nothing is left to say");
@@ -286,8 +253,16 @@ mod tests {
         used.add(&other);
         let mut one = definition();
         settle(&mut one, &used, "now");
-        check(&one, NAMES_ACCEPTED, ("False", "KindConflict", "\"Widget\" is already in use"));
-        check(&one, ESTABLISHED, ("False", "NotAccepted", "not all names are accepted"));
+        check(
+            &one,
+            NAMES_ACCEPTED,
+            ("False", "KindConflict", "\"Widget\" is already in use"),
+        );
+        check(
+            &one,
+            ESTABLISHED,
+            ("False", "NotAccepted", "not all names are accepted"),
+        );
         used.remove(&other);
         settle(&mut one, &used, "later");
         assert!(is_true(&one, ESTABLISHED));
@@ -304,7 +279,11 @@ mod tests {
             ..Names::default()
         });
         settle(&mut one, &used, "later");
-        check(&one, NAMES_ACCEPTED, ("False", "ShortNamesConflict", "\"w\" is already in use"));
+        check(
+            &one,
+            NAMES_ACCEPTED,
+            ("False", "ShortNamesConflict", "\"w\" is already in use"),
+        );
         assert!(is_true(&one, ESTABLISHED));
     }
 
@@ -315,7 +294,10 @@ mod tests {
             one.set(&["spec", "group"], "stable.k8s.io");
             one.set(&["metadata", "annotations", APPROVAL], annotation);
             settle(&mut one, &UsedNames::default(), "now");
-            find(&one, APPROVED).unwrap().str_at(&["reason"]).to_string()
+            find(&one, APPROVED)
+                .unwrap()
+                .str_at(&["reason"])
+                .to_string()
         };
         assert_eq!(approved(""), "MissingAnnotation");
         assert_eq!(approved("unapproved, a test"), "UnapprovedAnnotation");
@@ -335,7 +317,11 @@ mod tests {
         check(
             &one,
             ESTABLISHED,
-            ("False", "InvalidCABundle", "The conversion webhook CABundle is invalid"),
+            (
+                "False",
+                "InvalidCABundle",
+                "The conversion webhook CABundle is invalid",
+            ),
         );
     }
 }

@@ -151,7 +151,10 @@ impl Controller {
         let Some(entry) = entry else {
             return;
         };
-        let definition = change.current.as_ref().and_then(|entry| entry.object().ok());
+        let definition = change
+            .current
+            .as_ref()
+            .and_then(|entry| entry.object().ok());
         self.note(&entry.key, definition.as_ref());
         self.enqueue(&entry.key);
     }
@@ -241,7 +244,10 @@ impl Controller {
         // Taken at once; the write that follows only says so.
         self.note(name, Some(&settled));
         if !conditions::is_true(&settled, conditions::NAMES_ACCEPTED) {
-            self.waiting.entry(group).or_default().insert(name.to_string());
+            self.waiting
+                .entry(group)
+                .or_default()
+                .insert(name.to_string());
         }
         Plan {
             known,
@@ -345,7 +351,10 @@ async fn serve(
 async fn unserve(server: &Server, stored: &Arc<Resource>) -> Result<(), Status> {
     let versions: Vec<_> = {
         let kinds = server.kinds.snapshot();
-        kinds.versions_of(&stored.group, &stored.plural).cloned().collect()
+        kinds
+            .versions_of(&stored.group, &stored.plural)
+            .cloned()
+            .collect()
     };
     let removed = server.kinds.remove_all(stored).await;
     removed.map_err(|problem| Status::internal(environment::chain(&problem)))?;
@@ -376,7 +385,10 @@ async fn write_status(server: &Arc<Server>, name: &str, settled: &Value) -> Resu
         if !is_same(&["metadata", "uid"]) || !is_same(&["metadata", "generation"]) {
             return Err(resource.conflict(name, "the definition is another one"));
         }
-        new.set(&["status"], settled.get("status").cloned().unwrap_or_default());
+        new.set(
+            &["status"],
+            settled.get("status").cloned().unwrap_or_default(),
+        );
         Ok(new)
     });
     match written.await {

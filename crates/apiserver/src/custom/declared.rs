@@ -10,7 +10,9 @@ pub(crate) struct StoredDeclarations<'a>(pub &'a Cache);
 impl Declarations for StoredDeclarations<'_> {
     fn of(&self, resource: &Resource) -> Option<Declared> {
         let custom = resource.definition.custom()?;
-        let definitions = self.0.named("apiextensions.k8s.io", "customresourcedefinitions");
+        let definitions = self
+            .0
+            .named("apiextensions.k8s.io", "customresourcedefinitions");
         let definition = definitions.get(&custom.kind.name)?.object().ok()?;
         let mut versions = definition.list_at(&["spec", "versions"]).iter();
         let version = versions.find(|one| one.str_at(&["name"]) == resource.version)?;

@@ -156,7 +156,10 @@ fn schema_of(version: &Value) -> Result<Schema, NotServable> {
     };
     Schema::from_document(document).map_err(|problems| NotServable::Schema {
         version: version.str_at(&["name"]).to_string(),
-        problem: problems.first().map(ToString::to_string).unwrap_or_default(),
+        problem: problems
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     })
 }
 
@@ -175,7 +178,10 @@ fn fingerprint(definition: &Value) -> [u8; 32] {
 /// the same fields.
 fn selectable_fields(versions: &[Value]) -> Arc<[SelectableField]> {
     let mut fields: Vec<SelectableField> = Vec::new();
-    for declared in versions.iter().flat_map(|one| one.list_at(&["selectableFields"])) {
+    for declared in versions
+        .iter()
+        .flat_map(|one| one.list_at(&["selectableFields"]))
+    {
         let text = declared.str_at(&["jsonPath"]);
         let name = text.strip_prefix('.').unwrap_or(text);
         if fields.iter().any(|field| *field.name == *name) {
@@ -307,7 +313,11 @@ impl Version<'_> {
         if self.version.get("deprecated") != Some(&Value::Bool(true)) {
             return None;
         }
-        if let Some(text) = self.version.get("deprecationWarning").and_then(Value::as_str) {
+        if let Some(text) = self
+            .version
+            .get("deprecationWarning")
+            .and_then(Value::as_str)
+        {
             return Some(text.to_string());
         }
         let (group, kind) = (self.group, self.spec.str_at(&["names", "kind"]));

@@ -64,7 +64,9 @@ pub(crate) fn initial(definitions: &[Bytes]) -> Initial {
         match kind::of(&definition) {
             Ok(served) => {
                 let name = definition.str_at(&["metadata", "name"]).to_string();
-                initial.known.insert(name, served.identity.clone(), served.stored.clone());
+                initial
+                    .known
+                    .insert(name, served.identity.clone(), served.stored.clone());
                 initial.resources.push(served.stored.clone());
                 initial.served.push(served);
             }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use api::Value;
 use api::Resource;
+use api::Value;
 
 /// `spec.names` or `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,7 +172,12 @@ pub(crate) fn accept(
     for name in &requested.short_names {
         if !accepted.short_names.contains(name) {
             let problem = check(name, "", resources);
-            problems.extend(problem.into_iter().filter(|one| !problems.contains(one)).collect::<Vec<_>>());
+            problems.extend(
+                problem
+                    .into_iter()
+                    .filter(|one| !problems.contains(one))
+                    .collect::<Vec<_>>(),
+            );
         }
     }
     if settle("ShortNamesConflict", problems) {
@@ -209,7 +214,10 @@ mod tests {
     fn names_that_nobody_uses_are_accepted() {
         let used = UsedNames::default();
         let wanted = names("widgets", "Widget", &["w"]);
-        assert_eq!(accept(&wanted, &Names::default(), &used), (wanted.clone(), None));
+        assert_eq!(
+            accept(&wanted, &Names::default(), &used),
+            (wanted.clone(), None)
+        );
     }
 
     #[test]
@@ -219,7 +227,10 @@ mod tests {
         let wanted = names("gadgets", "Widget", &["g", "w"]);
         let (accepted, conflict) = accept(&wanted, &Names::default(), &used);
         assert_eq!(accepted.plural, "gadgets");
-        assert_eq!((accepted.kind.as_str(), accepted.short_names.len()), ("", 0));
+        assert_eq!(
+            (accepted.kind.as_str(), accepted.short_names.len()),
+            ("", 0)
+        );
         let conflict = conflict.unwrap();
         assert_eq!(conflict.reason, "ListKindConflict");
         assert_eq!(conflict.message, "\"WidgetList\" is already in use");

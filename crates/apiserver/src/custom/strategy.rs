@@ -37,7 +37,11 @@ impl CustomStrategy {
             let found = object.str_at(&[field]);
             if found != expected {
                 let path = Path::new(field);
-                errors.push(FieldError::invalid(&path, found, format!("must be {expected}")));
+                errors.push(FieldError::invalid(
+                    &path,
+                    found,
+                    format!("must be {expected}"),
+                ));
             }
         }
         errors
@@ -107,7 +111,10 @@ impl Strategy for CustomStrategy {
             }
         }
         let content = |object: &Value| {
-            let fields = object.as_object().into_iter().flat_map(|object| object.iter());
+            let fields = object
+                .as_object()
+                .into_iter()
+                .flat_map(|object| object.iter());
             let fields = fields.filter(|(name, _)| *name != "metadata");
             fields
                 .map(|(name, value)| (name.to_string(), value.clone()))
@@ -169,7 +176,9 @@ impl Strategy for CustomStrategy {
         let known = old.map(finalizers).unwrap_or_default();
         let added = finalizers(new).into_iter();
         let added = added.filter(|finalizer| !known.contains(finalizer));
-        added.flat_map(|finalizer| finalizer_warnings(&finalizer)).collect()
+        added
+            .flat_map(|finalizer| finalizer_warnings(&finalizer))
+            .collect()
     }
 
     fn added_fields(&self, object: &Value) -> Vec<(Arc<str>, String)> {
@@ -179,7 +188,9 @@ impl Strategy for CustomStrategy {
             Ok(Some(other)) => other.to_string(),
         };
         let fields = self.selectable.iter();
-        fields.map(|field| (field.name.clone(), value(field))).collect()
+        fields
+            .map(|field| (field.name.clone(), value(field)))
+            .collect()
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

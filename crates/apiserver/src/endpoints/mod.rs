@@ -94,9 +94,7 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(server: &Server, group: &str) -> bool {
     let kinds = server.kinds.snapshot();
-    group.is_empty()
-        || group == usage::GROUP
-        || kinds.group(group).is_some()
+    group.is_empty() || group == usage::GROUP || kinds.group(group).is_some()
 }
 
 /// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets

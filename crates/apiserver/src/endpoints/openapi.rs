@@ -37,7 +37,12 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
                     openapi::V2_PROTOBUF,
                     false,
                 ),
-                false => answer(context, &documents.v2_json(kinds), "application/json", false),
+                false => answer(
+                    context,
+                    &documents.v2_json(kinds),
+                    "application/json",
+                    false,
+                ),
             })
         }
         ["v3"] => Ok(response::large(
@@ -49,7 +54,12 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
         ["v3", path @ ..] => Ok(match documents.v3(kinds, &path.join("/")) {
             Some(document) => {
                 let hash = context.query.get("hash");
-                answer(context, &document, "application/json", hash == document.etag)
+                answer(
+                    context,
+                    &document,
+                    "application/json",
+                    hash == document.etag,
+                )
             }
             None => {
                 let mut response = Response::new(Body::empty());

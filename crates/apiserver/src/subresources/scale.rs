@@ -129,7 +129,10 @@ fn with_scale(
     let manager = options::manager(context);
     let scaled = Scaled::new(resource, old, &manager, context.server.timestamp());
     let mut new = replaced(resource, old, &scale)?;
-    set_owners(&mut new, scaled.update(&scale_of(resource, old)?, &mut scale));
+    set_owners(
+        &mut new,
+        scaled.update(&scale_of(resource, old)?, &mut scale),
+    );
     Ok(new)
 }
 
@@ -204,7 +207,9 @@ fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Status> {
         let replicas = number_at(object, &paths.spec_replicas).map_err(Status::internal)?;
         let replicas = replicas.ok_or_else(|| {
             let path = &paths.spec_replicas;
-            Status::internal(format_args!("the spec replicas field {path:?} does not exist"))
+            Status::internal(format_args!(
+                "the spec replicas field {path:?} does not exist"
+            ))
         })?;
         set_replicas(replicas);
         let counted = number_at(object, &paths.status_replicas).map_err(Status::internal)?;

@@ -1,6 +1,7 @@
 //! The generic verbs, one handler each for all kinds: they read the options and the body of a
 //! request, call the registry or the cache, and encode the answer.
 
+mod converted_watch;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;

@@ -45,8 +45,7 @@ impl Selection {
                 || declared.iter().any(|name| **name == *field)
         };
         let of_metadata = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
-        let only_metadata =
-            custom.is_none() && supported.iter().all(|(name, _)| of_metadata(name));
+        let only_metadata = custom.is_none() && supported.iter().all(|(name, _)| of_metadata(name));
         if let Some(field) = fields.unsupported(is_supported)
             && !(only_metadata && of_metadata(field))
         {

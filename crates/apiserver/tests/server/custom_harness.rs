@@ -77,7 +77,9 @@ pub fn condition(definition: &Value, kind: &str) -> (String, String) {
     let mut found = conditions.filter(|one| one.str_at(&["type"]) == kind);
     let text = |one: &Value, field| one.str_at(&[field]).to_string();
     let found = found.next();
-    found.map_or_else(Default::default, |one| (text(one, "status"), text(one, "reason")))
+    found.map_or_else(Default::default, |one| {
+        (text(one, "status"), text(one, "reason"))
+    })
 }
 
 /// Creates a definition and waits until its kind is established.
@@ -86,7 +88,9 @@ pub async fn establish(admin: &Client, definition: &Value) -> Value {
     let name = definition.str_at(&["metadata", "name"]);
     let version = created.str_at(&["metadata", "resourceVersion"]);
     let selected = format!("fieldSelector=metadata.name={name}&resourceVersion={version}");
-    let mut events = admin.watch(&format!("{DEFINITIONS}?watch=true&{selected}")).await;
+    let mut events = admin
+        .watch(&format!("{DEFINITIONS}?watch=true&{selected}"))
+        .await;
     while let Some((_, definition)) = events.next().await {
         if condition(&definition, "Established").0 == "True" {
             return definition;

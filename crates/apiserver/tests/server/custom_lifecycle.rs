@@ -60,7 +60,10 @@ async fn a_name_in_use_is_accepted_when_it_becomes_free() {
     assert_eq!(condition(&refused, "Established").1, "NotAccepted");
     let gadgets = WIDGETS.replace("widgets", "gadgets");
     assert_eq!(admin.get(&gadgets).await.code, 404);
-    admin.delete(&format!("{DEFINITIONS}/{NAME}")).await.expect(200);
+    admin
+        .delete(&format!("{DEFINITIONS}/{NAME}"))
+        .await
+        .expect(200);
     wait_for(&admin, "gadgets.example.com", |one| {
         condition(one, "Established").0 == "True"
     })
@@ -76,16 +79,24 @@ async fn a_definition_goes_after_its_instances_and_ends_their_watches() {
     let mut held = widget("held", api::document!({}));
     held.set(&["metadata", "finalizers"], vec!["example.com/held".into()]);
     admin.post(WIDGETS, &held).await.expect(201);
-    admin.post(WIDGETS, &widget("free", api::document!({}))).await.expect(201);
+    admin
+        .post(WIDGETS, &widget("free", api::document!({})))
+        .await
+        .expect(201);
     let mut events = admin.watch(&format!("{WIDGETS}?watch=true")).await;
     assert_eq!(events.summary().await, "ADDED free");
     assert_eq!(events.summary().await, "ADDED held");
-    let deleted = admin.delete(&format!("{DEFINITIONS}/{NAME}")).await.expect(200);
+    let deleted = admin
+        .delete(&format!("{DEFINITIONS}/{NAME}"))
+        .await
+        .expect(200);
     assert_eq!(condition(&deleted, "Terminating").0, "True");
     let mut seen = vec![events.summary().await, events.summary().await];
     seen.sort();
     assert_eq!(seen, ["DELETED free", "MODIFIED held"]);
-    let refused = admin.post(WIDGETS, &widget("late", api::document!({}))).await;
+    let refused = admin
+        .post(WIDGETS, &widget("late", api::document!({})))
+        .await;
     assert_eq!(
         refused.failure(403, "Forbidden"),
         "widgets.example.com \"late\" is forbidden: create not allowed while custom resource definition is terminating"
@@ -94,7 +105,10 @@ async fn a_definition_goes_after_its_instances_and_ends_their_watches() {
     let verbs = kinds.list_at(&["resources"])[0].list_at(&["verbs"]);
     assert!(!verbs.contains(&"create".into()), "{verbs:?}");
     let release = api::document!({"metadata": {"finalizers": null}});
-    admin.merge(&format!("{WIDGETS}/held"), &release).await.expect(200);
+    admin
+        .merge(&format!("{WIDGETS}/held"), &release)
+        .await
+        .expect(200);
     assert_eq!(events.summary().await, "DELETED held");
     assert_eq!(events.summary().await, "END");
     wait_until_gone(&admin, NAME).await;
@@ -116,7 +130,10 @@ async fn nothing_is_left_when_objects_are_created_while_their_definition_goes() 
             let admin = cluster.admin();
             async move {
                 let name = format!("w{number}");
-                admin.post(WIDGETS, &widget(&name, api::document!({}))).await.code
+                admin
+                    .post(WIDGETS, &widget(&name, api::document!({})))
+                    .await
+                    .code
             }
         });
         let path = format!("{DEFINITIONS}/{NAME}");
@@ -152,14 +169,25 @@ impl Disk {
 
     async fn server(&self) -> Cluster {
         let (store, environment) = (self.store.clone(), self.environment.clone());
-        Cluster::at("192.0.2.1:6443", false, store, Authority::new(), environment).await
+        Cluster::at(
+            "192.0.2.1:6443",
+            false,
+            store,
+            Authority::new(),
+            environment,
+        )
+        .await
     }
 
     /// A server that starts with the definition as `change` leaves it.
     async fn restarted_with(&self, change: impl Fn(&mut Value)) -> Cluster {
         let key = format!("/registry/apiextensions.k8s.io/customresourcedefinitions/{NAME}");
         let range = store::KeyRange::prefix(key.clone());
-        let request = store::RangeRequest { range, revision: None, limit: 0 };
+        let request = store::RangeRequest {
+            range,
+            revision: None,
+            limit: 0,
+        };
         let found = self.store.range(request).await.unwrap().items;
         let mut definition = Value::from_json(&found[0].value).unwrap();
         change(&mut definition);
@@ -168,7 +196,10 @@ impl Disk {
             value: definition.to_json().into(),
             lease: None,
         };
-        let transaction = store::Transaction { compare: Vec::new(), then: vec![put] };
+        let transaction = store::Transaction {
+            compare: Vec::new(),
+            then: vec![put],
+        };
         self.store.transact(transaction).await.unwrap();
         self.server().await
     }
@@ -179,7 +210,10 @@ async fn a_restart_at_any_step_ends_with_an_established_kind() {
     let disk = Disk::new().await;
     let first = disk.server().await;
     establish(&first.admin(), &widgets()).await;
-    let created = first.admin().post(WIDGETS, &widget("a", api::document!({}))).await;
+    let created = first
+        .admin()
+        .post(WIDGETS, &widget("a", api::document!({})))
+        .await;
     created.expect(201);
     first.stop().await;
     // Established: served from the first request on.
@@ -194,15 +228,22 @@ async fn a_restart_at_any_step_ends_with_an_established_kind() {
     };
     // Stopped between the names and the rest, as upstream may be.
     let named = |one: &mut Value| {
-        let conditions = one.at_mut(&["status", "conditions"]).and_then(Value::as_array_mut);
-        conditions.unwrap().retain(|one| one.str_at(&["type"]) == "NamesAccepted");
+        let conditions = one
+            .at_mut(&["status", "conditions"])
+            .and_then(Value::as_array_mut);
+        conditions
+            .unwrap()
+            .retain(|one| one.str_at(&["type"]) == "NamesAccepted");
     };
     let steps: [&dyn Fn(&mut Value); 3] = [&created, &unnamed, &named];
     for (index, step) in steps.into_iter().enumerate() {
         let cluster = disk.restarted_with(step).await;
         let admin = cluster.admin();
         if index > 0 {
-            wait_for(&admin, NAME, |one| condition(one, "Established").0 == "True").await;
+            wait_for(&admin, NAME, |one| {
+                condition(one, "Established").0 == "True"
+            })
+            .await;
             admin.get(&format!("{WIDGETS}/a")).await.expect(200);
         }
         cluster.stop().await;
@@ -223,12 +264,18 @@ async fn a_restart_during_deletion_goes_on_with_it() {
     let mut held = widget("held", api::document!({}));
     held.set(&["metadata", "finalizers"], vec!["example.com/held".into()]);
     admin.post(WIDGETS, &held).await.expect(201);
-    admin.delete(&format!("{DEFINITIONS}/{NAME}")).await.expect(200);
+    admin
+        .delete(&format!("{DEFINITIONS}/{NAME}"))
+        .await
+        .expect(200);
     first.stop().await;
     let second = disk.server().await;
     let admin = second.admin();
     let release = api::document!({"metadata": {"finalizers": null}});
-    admin.merge(&format!("{WIDGETS}/held"), &release).await.expect(200);
+    admin
+        .merge(&format!("{WIDGETS}/held"), &release)
+        .await
+        .expect(200);
     wait_until_gone(&admin, NAME).await;
 }
 

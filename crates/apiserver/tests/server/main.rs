@@ -8,6 +8,7 @@ mod bad_input;
 mod bounds;
 mod caches;
 mod connections;
+mod custom_conversion;
 mod custom_harness;
 mod custom_lifecycle;
 mod custom_objects;

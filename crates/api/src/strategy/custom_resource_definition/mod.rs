@@ -25,6 +25,7 @@ use crate::resource::Strategy;
 use crate::strategy::checks::client_config;
 use crate::strategy::terminating_definition;
 
+pub use conversion::bundle_error;
 pub use names::{Approval, approval, is_protected};
 pub use version::MOST_SELECTABLE;
 

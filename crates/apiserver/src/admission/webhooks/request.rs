@@ -137,6 +137,9 @@ impl<'a> Request<'a> {
 
     /// The opposite of [`Request::shown`].
     pub fn stored(&self, resource: &Resource, shown: Value) -> Value {
+        if self.is_of_kind && resource.is_custom() {
+            return api::conversion::custom::renamed(self.requested, shown);
+        }
         match self.is_of_kind {
             true => api::conversion::to_storage(resource, shown),
             false => shown,
