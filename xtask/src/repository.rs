@@ -6,9 +6,19 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+/// The repository of the package that cargo runs, or the one around the present directory: not the
+/// one where this program was compiled, since worktrees may share a target directory.
 pub fn root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    Ok(root.context("xtask lies in the repository")?.to_path_buf())
+    let start = match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(manifest) => PathBuf::from(manifest),
+        None => std::env::current_dir()?,
+    };
+    let root = start
+        .ancestors()
+        .find(|path| path.join("Cargo.lock").exists());
+    Ok(root
+        .context("the command runs in the repository")?
+        .to_path_buf())
 }
 
 /// Every file that git knows or would add and that matches the pattern, relative to the root.
@@ -31,7 +41,7 @@ pub fn files(root: &Path, pattern: &str) -> Result<Vec<String>> {
 
 /// The packages of the workspace, as `cargo metadata` describes them.
 pub fn packages(root: &Path) -> Result<Vec<Value>> {
-    let output = Command::new(env!("CARGO"))
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .current_dir(root)
         .output()?;

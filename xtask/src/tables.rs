@@ -78,6 +78,10 @@ fn generate(root: &Path) -> Result<Vec<(&'static str, String)>> {
             "crates/api/src/catalogue/kinds.tbl",
             go(root, &["run", "./kinds", "--kube-apiserver", server])?,
         ),
+        (
+            "crates/api/src/features/features.tbl",
+            go(root, &["run", "./features"])?,
+        ),
         (SAMPLED, go(root, &samples)?),
     ])
 }

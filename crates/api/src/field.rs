@@ -15,6 +15,8 @@ pub enum FieldErrorKind {
     Duplicate {
         value: Value,
     },
+    /// Of what is too large to show.
+    DuplicateOmitted,
     Invalid {
         value: Value,
     },
@@ -40,7 +42,9 @@ impl FieldErrorKind {
         match self {
             FieldErrorKind::NotFound { .. } => "FieldValueNotFound",
             FieldErrorKind::Required => "FieldValueRequired",
-            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
+            FieldErrorKind::Duplicate { .. } | FieldErrorKind::DuplicateOmitted => {
+                "FieldValueDuplicate"
+            }
             FieldErrorKind::Invalid { .. } | FieldErrorKind::InvalidOmitted => "FieldValueInvalid",
             FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
@@ -55,7 +59,9 @@ impl FieldErrorKind {
         match self {
             FieldErrorKind::NotFound { .. } => "Not found",
             FieldErrorKind::Required => "Required value",
-            FieldErrorKind::Duplicate { .. } => "Duplicate value",
+            FieldErrorKind::Duplicate { .. } | FieldErrorKind::DuplicateOmitted => {
+                "Duplicate value"
+            }
             FieldErrorKind::Invalid { .. }
             | FieldErrorKind::InvalidOmitted
             | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
@@ -95,6 +101,12 @@ impl FieldError {
         self
     }
 
+    /// Writes the value as `text`, which is how Go writes it.
+    pub fn showing_text(mut self, text: String) -> FieldError {
+        self.shown = Some(text);
+        self
+    }
+
     pub fn internal(path: &Path, detail: impl Into<String>) -> FieldError {
         FieldError::new(path, FieldErrorKind::Internal, detail)
     }
@@ -116,6 +128,21 @@ impl FieldError {
     pub fn duplicate(path: &Path, value: impl Into<Value>) -> FieldError {
         let value = value.into();
         FieldError::new(path, FieldErrorKind::Duplicate { value }, "")
+    }
+
+    /// As [`FieldError::duplicate`], without saying what is there.
+    pub fn duplicate_omitted(path: &Path) -> FieldError {
+        FieldError::new(path, FieldErrorKind::DuplicateOmitted, "")
+    }
+
+    /// The error for a value of another type than the field has.
+    pub fn type_invalid(
+        path: &Path,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
+        let value = value.into();
+        FieldError::new(path, FieldErrorKind::TypeInvalid { value }, detail)
     }
 
     pub fn not_found(path: &Path, value: impl Into<Value>) -> FieldError {

@@ -53,7 +53,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Resource;
-use api::catalogue::Catalogue;
+use api::catalogue::{self, Catalogue, RuntimeConfig};
+use api::features::FeatureGates;
 use environment::Environment;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
@@ -101,6 +102,10 @@ pub struct Config {
     /// How long the store's history is kept; zero for ever.
     pub compaction: Duration,
     pub admission: AdmissionConfig,
+    /// `--runtime-config`.
+    pub runtime_config: RuntimeConfig,
+    /// `--feature-gates`.
+    pub feature_gates: FeatureGates,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -152,8 +157,19 @@ impl ApiServer {
             store, environment, ..
         } = config;
         config.admission.check()?;
-        let catalogue = Catalogue::of_built_in();
-        let (cache, additions) = cache::fill(&*store, catalogue.snapshot().resources()).await?;
+        for gate in config.feature_gates.without_effect() {
+            tracing::warn!(gate, "this feature gate has no effect");
+        }
+        for version in config.runtime_config.not_available() {
+            tracing::warn!(
+                version,
+                "runtime-config asks for what is not generally available and not served"
+            );
+        }
+        let catalogue = Catalogue::of_configured(&config.runtime_config);
+        // Those that are switched off too: another version of the kind may be served.
+        let stored = catalogue::built_in().resources();
+        let (cache, additions) = cache::fill(&*store, stored).await?;
         let cache = Arc::new(cache);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
@@ -202,6 +218,7 @@ impl ApiServer {
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
+            feature_gates: config.feature_gates,
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
             heavy: heavy::Heavy::new(),

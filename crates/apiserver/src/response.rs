@@ -121,7 +121,7 @@ pub(crate) fn large(
     content_type: &'static str,
     body: Vec<u8>,
 ) -> Response<Body> {
-    if body.len() < COMPRESS_FROM || !accepts_gzip(&context.headers) {
+    if body.len() < COMPRESS_FROM || !accepts_gzip(context) {
         return bytes(code, content_type, body);
     }
     let compressed_bytes = &context.server.metrics.compressed_bytes;
@@ -145,12 +145,14 @@ pub(crate) fn compressed(code: u16, content_type: &'static str, body: Body) -> R
     response
 }
 
-pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
-    headers
+pub(crate) fn accepts_gzip(context: &Context) -> bool {
+    let accepts = context
+        .headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         // With a quality it is not recognised, as upstream has it.
-        .any(|coding| coding.trim() == "gzip")
+        .any(|coding| coding.trim() == "gzip");
+    accepts && context.server.feature_gates.is_on("APIResponseCompression")
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::features::FeatureGates;
 use environment::Environment;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -42,6 +43,7 @@ pub(crate) struct Server {
     /// Other servers may use the same store.
     pub shares_store: bool,
     pub admission: AdmissionConfig,
+    pub feature_gates: FeatureGates,
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,

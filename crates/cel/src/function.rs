@@ -1,6 +1,9 @@
 //! How functions are declared: overloads with their types, what they compute, and what they cost.
 
-use crate::ast::Name;
+use std::sync::Arc;
+
+use crate::ast::{Constant, Name};
+pub use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -18,27 +21,37 @@ pub struct Overload {
     pub cost: Cost,
 }
 
+/// What a function computes from values.
+pub type Compute = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
+
+/// A function with all its overloads, in the order in which they were declared.
+pub struct Function {
+    pub name: &'static str,
+    pub overloads: Vec<Arc<Overload>>,
+}
+
 /// What an overload computes. Errors of arguments are handled by the evaluator before the call.
+#[derive(Clone, Copy)]
 pub enum Implementation {
     /// The evaluator's own, such as `_&&_` and `_?_:_`.
     BuiltIn,
-    Function(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
+    /// Called when the types of the values agree with the overload's; where none agrees, the
+    /// evaluator says `no such overload: function(type, type)`.
+    Function(Compute),
+    /// The same for all overloads of its function (cel-go's singletons, and functions without type
+    /// guards): it looks at the types of the values itself.
+    Singleton(Compute),
 }
 
-/// What a call costs, as the checker estimates and the evaluator counts it.
+/// What a call costs where no library says otherwise. Libraries are asked first, by the name of the
+/// function and the overload: `libraries::cost::estimate` and `libraries::cost::actual` answer with
+/// nothing for calls that they do not know, and then the language's own costs apply. The overload is
+/// empty where more than one fits and the values decide; an argument that is an error is given as
+/// null, and the result is `None` where the call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// One unit.
+    /// The language's own, by the overload's identifier; one unit for most.
     Fixed,
-    /// Computed by a library's estimator and tracker.
-    Library(&'static dyn CostModel),
-}
-
-/// The cost of a library's function: an estimate from sizes that are known when the expression is
-/// compiled, and the count when it runs. Both are those of upstream's `pkg/cel/library/cost.go`.
-pub trait CostModel: Send + Sync {
-    fn estimate(&self, overload: &str, arguments: &[SizeEstimate]) -> Option<CallEstimate>;
-
-    fn actual(&self, overload: &str, arguments: &[Value<'_>], result: &Value<'_>) -> Option<u64>;
 }
 
 /// The smallest and largest size that a value can have.
@@ -55,19 +68,20 @@ pub struct CallEstimate {
     pub result_size: Option<SizeEstimate>,
 }
 
-/// Why an evaluation has no value. The text is cel-go's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    #[error("{0}")]
-    Message(String),
-    #[error("no such key: {0}")]
-    NoSuchKey(String),
-    #[error("no such overload")]
-    NoSuchOverload,
-    #[error("operation cancelled: actual cost limit exceeded")]
-    CostExceeded,
-    #[error("operation interrupted")]
-    Interrupted,
-    #[error("no such attribute(s): {0}")]
-    NoSuchAttribute(Name),
+/// What is known of the target or an argument of a call before it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    /// The fields from a variable to the value, where `@items`, `@keys`, `@values` and `@indices`
+    /// stand for the members; empty where there is no such path.
+    pub path: &'a [Name],
+    pub type_of: &'a Type,
+    /// Where the expression is a literal.
+    pub literal: Option<&'a Constant>,
+    /// Where the expression itself says it.
+    pub size: Option<SizeEstimate>,
+}
+
+/// Bounds that the host knows, such as `maxItems` of a schema.
+pub trait SizeBounds {
+    fn size(&self, path: &[Name], type_of: &Type) -> Option<SizeEstimate>;
 }

@@ -4,10 +4,39 @@
 //! An expression is compiled once and evaluated many times:
 //! source → `parse` → [`ast::Ast`] → `check` against an environment → `cost` → `Program` → [`Value`].
 
+mod access;
 pub mod ast;
+mod builder;
+pub mod check;
+pub mod checked;
+pub mod declarations;
+pub mod duration;
+pub mod environment;
+pub mod error;
+pub mod errors;
+pub mod estimate;
 pub mod function;
+mod go_text;
+mod host_lists;
+pub mod libraries;
+mod macros;
+pub mod map;
+mod names;
+pub mod numbers;
+pub mod parse;
+mod patterns;
+pub mod print;
+mod program;
+pub mod standard;
+pub mod timestamp;
 pub mod types;
 pub mod value;
 
+pub use checked::{CheckedAst, Reference};
+pub use environment::Environment;
+pub use error::EvalError;
+pub use errors::CompileErrors;
+pub use estimate::Estimate;
+pub use program::{Limits, Outcome, Program, Variables};
 pub use types::Type;
 pub use value::Value;

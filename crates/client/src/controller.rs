@@ -10,7 +10,7 @@ use crate::WorkQueue;
 
 /// When to reconcile a key again after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Reconciled {
     /// When the key is added again.
     Done,
     /// After this time, also without a change.
@@ -29,7 +29,7 @@ pub async fn run<Key, Error, Reconcile, Work>(
     Key: Ord + Clone + Display + Send + Sync + 'static,
     Error: Display + Send + 'static,
     Reconcile: Fn(Key) -> Work + Send + Sync + 'static,
-    Work: Future<Output = Result<Outcome, Error>> + Send + 'static,
+    Work: Future<Output = Result<Reconciled, Error>> + Send + 'static,
 {
     let reconcile = Arc::new(reconcile);
     let mut running = JoinSet::new();
@@ -53,7 +53,7 @@ async fn work<Key, Error, Reconcile, Work>(
     Key: Ord + Clone + Display,
     Error: Display,
     Reconcile: Fn(Key) -> Work,
-    Work: Future<Output = Result<Outcome, Error>>,
+    Work: Future<Output = Result<Reconciled, Error>>,
 {
     loop {
         let key = tokio::select! {
@@ -65,7 +65,7 @@ async fn work<Key, Error, Reconcile, Work>(
         match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(outcome)) => {
                 queue.forget(&key);
-                if let Outcome::After(delay) = outcome {
+                if let Reconciled::After(delay) = outcome {
                     queue.add_after(key.clone(), delay);
                 }
             }
@@ -103,10 +103,10 @@ mod tests {
                     match attempts.fetch_add(1, Ordering::SeqCst) {
                         0 => Err("not yet"),
                         1 => panic!("a bug"),
-                        2 => Ok(Outcome::After(Duration::from_secs(7))),
+                        2 => Ok(Reconciled::After(Duration::from_secs(7))),
                         _ => {
                             shutdown.cancel();
-                            Ok(Outcome::Done)
+                            Ok(Reconciled::Done)
                         }
                     }
                 }

@@ -15,7 +15,7 @@ pub enum Step {
     Remove,
 }
 
-/// An object that lives is protected; one that is being deleted is let go when nobody uses it.
+/// A live object gets the finalizer; a terminating one loses it when nothing uses the object.
 pub fn step<K: Object>(object: &K, finalizer: &str, in_use: bool) -> Step {
     let present = has(object, finalizer);
     let deleting = object.meta().deletion_timestamp.is_some();

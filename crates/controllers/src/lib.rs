@@ -92,8 +92,11 @@ pub struct Config {
 }
 
 /// Lists (node, pod range). An error means that they are not known at the moment.
-pub type ReservedPodRanges =
-    std::sync::Arc<dyn Fn() -> Result<Vec<(String, String)>, String> + Send + Sync>;
+pub type ReservedPodRanges = std::sync::Arc<
+    dyn Fn() -> Result<Vec<(String, String)>, Box<dyn std::error::Error + Send + Sync>>
+        + Send
+        + Sync,
+>;
 
 /// The grace that upstream's controller gives: its API server looks at a cache.
 pub const NAMESPACE_GRACE: Duration = Duration::from_secs(5);
@@ -224,6 +227,8 @@ pub enum Error {
     Convert(#[from] serde_json::Error),
     #[error("error auto signing csr")]
     Sign(#[from] certificates::SigningError),
+    #[error("the pod ranges of invited nodes cannot be read")]
+    PodRanges(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Something about the object that is reconciled.
     #[error("{0}")]
     Object(String),

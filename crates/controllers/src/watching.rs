@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Informer, Object, ObjectKey, WorkQueue, retry};
 use tokio_util::sync::CancellationToken;
 
@@ -15,25 +15,38 @@ use crate::lookup::{Selecting, Selects, namespace_of};
 
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 
+/// Brings the object of a key to its spec. Closures that take a key are reconcilers too.
+pub trait Reconciler: Send + Sync + 'static {
+    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = Result<Reconciled, Error>> + Send;
+}
+
+impl<Reconcile, Work> Reconciler for Reconcile
+where
+    Reconcile: Fn(ObjectKey) -> Work + Send + Sync + 'static,
+    Work: Future<Output = Result<Reconciled, Error>> + Send,
+{
+    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = Result<Reconciled, Error>> + Send {
+        self(key.clone())
+    }
+}
+
 /// Runs a controller until `shutdown`: `feeds` fill the queue, `workers` empty it.
-pub async fn run<Feeds, Work>(
+pub async fn run(
     name: &'static str,
     workers: usize,
     queue: WorkQueue<ObjectKey>,
-    feeds: Feeds,
-    reconcile: impl Fn(ObjectKey) -> Work + Send + Sync + 'static,
+    feeds: impl Future,
+    reconciler: impl Reconciler,
     shutdown: CancellationToken,
-) where
-    Feeds: Future,
-    Work: Future<Output = Result<Outcome, Error>> + Send + 'static,
-{
-    let reconcile = move |key| {
-        let work = reconcile(key);
+) {
+    let reconciler = Arc::new(reconciler);
+    let reconcile = move |key: ObjectKey| {
+        let reconciler = reconciler.clone();
         async move {
-            match work.await {
+            match reconciler.reconcile(&key).await {
                 // Our cache was behind; the newer object is on its way to it.
                 Err(Error::Api(error)) if retry::is_conflict(&error) => {
-                    Ok(Outcome::After(AFTER_CONFLICT))
+                    Ok(Reconciled::After(AFTER_CONFLICT))
                 }
                 // The queue logs it, with its causes.
                 result => result.map_err(|error| environment::chain(&error).to_string()),

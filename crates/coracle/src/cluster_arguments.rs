@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use api::catalogue::RuntimeConfig;
+use api::features::FeatureGates;
 use clap::Args;
 
 use crate::claims::canonical;
@@ -40,6 +42,12 @@ pub struct ClusterArguments {
     /// Admission plugins to enable in addition to the default ones
     #[arg(long, value_name = "PLUGIN,...", value_delimiter = ',', value_parser = apiserver::OPTIONAL_PLUGINS)]
     pub enable_admission_plugins: Vec<String>,
+    /// Built-in API versions and resources to serve or not, such as batch/v1=false
+    #[arg(long, value_name = "KEY=BOOL,...", default_value = "", hide_default_value = true, value_parser = RuntimeConfig::parse)]
+    pub runtime_config: RuntimeConfig,
+    /// Kubernetes' feature gates to switch on or off, such as WatchList=false
+    #[arg(long, value_name = "GATE=BOOL,...", default_value = "", hide_default_value = true, value_parser = FeatureGates::parse)]
+    pub feature_gates: FeatureGates,
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, such as info, debug or kubelet=debug,info
@@ -61,6 +69,14 @@ impl ClusterArguments {
         if !self.enable_admission_plugins.is_empty() {
             let plugins = self.enable_admission_plugins.join(",");
             arguments.push(format!("--enable-admission-plugins={plugins}"));
+        }
+        let runtime_config = self.runtime_config.to_string();
+        if !runtime_config.is_empty() {
+            arguments.push(format!("--runtime-config={runtime_config}"));
+        }
+        let feature_gates = self.feature_gates.to_string();
+        if !feature_gates.is_empty() {
+            arguments.push(format!("--feature-gates={feature_gates}"));
         }
         if self.log_json {
             arguments.push("--log-json".to_string());

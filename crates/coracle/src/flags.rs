@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use environment::go_duration;
 use ipnet::Ipv4Net;
 
 use crate::layout::Settings;
@@ -128,80 +129,21 @@ pub fn log_filter(text: &str) -> Result<String, InvalidValue> {
 /// A duration as Go parses it (`1h30m`, `1.5s`, `500ms`, `-1s`), or a number of seconds. `None` means
 /// a negative duration.
 pub fn signed_duration(text: &str) -> Result<Option<Duration>, InvalidValue> {
-    let wrong = || {
+    let parsed = match text.trim_start_matches(['-', '+']).parse::<u64>() {
+        Ok(_) => go_duration::parse(&format!("{text}s")),
+        Err(_) => go_duration::parse(text),
+    };
+    let nanoseconds = parsed.map_err(|_| {
         InvalidValue(format!(
             "\"{text}\" is not a duration such as 90s, 5m or 1h30m"
         ))
-    };
-    let (negative, unsigned) = match text.split_at_checked(1) {
-        Some(("-", rest)) => (true, rest),
-        Some(("+", rest)) => (false, rest),
-        _ => (false, text),
-    };
-    let duration = go_duration(unsigned).ok_or_else(wrong)?;
-    match negative && !duration.is_zero() {
-        true => Ok(None),
-        false => Ok(Some(duration)),
-    }
+    })?;
+    Ok(u64::try_from(nanoseconds).ok().map(Duration::from_nanos))
 }
 
 /// A duration that cannot be negative.
 pub fn duration(text: &str) -> Result<Duration, InvalidValue> {
     signed_duration(text)?.ok_or_else(|| InvalidValue(format!("\"{text}\" is negative")))
-}
-
-/// A sequence of numbers with units, each with an optional fraction. Like Go's, the result must fit
-/// into 63 bits of nanoseconds.
-fn go_duration(text: &str) -> Option<Duration> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seconds = Duration::from_secs(text.parse().ok()?);
-        return (seconds.as_nanos() <= i64::MAX as u128).then_some(seconds);
-    }
-    let (mut nanoseconds, mut rest) = (0u128, text);
-    while !rest.is_empty() {
-        let (whole, tail) = digits(rest);
-        let (fraction, tail) = match tail.strip_prefix('.') {
-            Some(tail) => digits(tail),
-            None => ("", tail),
-        };
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.');
-        let (unit, tail) = tail.split_at(end.unwrap_or(tail.len()));
-        let unit: u128 = match unit {
-            "h" => 3_600_000_000_000,
-            "m" => 60_000_000_000,
-            "s" => 1_000_000_000,
-            "ms" => 1_000_000,
-            // Unicode has two signs for micro.
-            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
-            "ns" => 1,
-            _ => return None,
-        };
-        let whole: u128 = match whole {
-            "" => 0,
-            whole => whole.parse().ok()?,
-        };
-        nanoseconds = nanoseconds.checked_add(whole.checked_mul(unit)?)?;
-        // Digits beyond the eighteenth are below a nanosecond of any unit.
-        let fraction = &fraction[..fraction.len().min(18)];
-        if !fraction.is_empty() {
-            let scale = 10u128.pow(fraction.len() as u32);
-            nanoseconds += fraction.parse::<u128>().ok()? * unit / scale;
-        }
-        if nanoseconds > i64::MAX as u128 {
-            return None;
-        }
-        rest = tail;
-    }
-    let nanoseconds = u64::try_from(nanoseconds).ok()?;
-    (!text.is_empty()).then_some(Duration::from_nanos(nanoseconds))
-}
-
-fn digits(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit());
-    text.split_at(end.unwrap_or(text.len()))
 }
 
 /// Whether two IPv4 ranges have an address in common. A text that is no range has none.
@@ -294,46 +236,25 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_parsed_as_by_go() {
+    fn durations_are_those_of_go_or_numbers_of_seconds() {
         let nanoseconds = |text| duration(text).map(|duration| duration.as_nanos()).ok();
         for (text, expected) in [
             ("0", 0),
-            ("5s", 5_000_000_000),
             ("30", 30_000_000_000),
             ("+5s", 5_000_000_000),
-            ("5.0s", 5_000_000_000),
-            ("5.6s", 5_600_000_000),
-            ("5.s", 5_000_000_000),
-            (".5s", 500_000_000),
-            ("100.00100s", 100_001_000_000),
-            ("10ns", 10),
-            ("11us", 11_000),
-            ("12\u{b5}s", 12_000),
-            ("12\u{3bc}s", 12_000),
-            ("13ms", 13_000_000),
-            ("3h30m", 12_600_000_000_000),
             ("4m10.5s", 250_500_000_000),
-            ("1h2m3s4ms5us6ns", 3_723_004_005_006),
-            ("9223372036854775807ns", i64::MAX as u128),
         ] {
             assert_eq!(nanoseconds(text), Some(expected), "{text}");
         }
         for text in [
             "",
             "m",
-            "5x",
             "-",
-            "+",
-            ".",
-            "s",
-            ".s",
-            "+.s",
+            "--5",
             "1.5",
             "-1s",
-            "3000000h",
-            "9223372036854775808ns",
-            "99999999999999999999h",
-            "1h 2m",
+            "-1",
+            "9999999999999",
             "5S",
         ] {
             assert_eq!(nanoseconds(text), None, "{text}");

@@ -96,7 +96,7 @@ pub fn embedded_cni_plugin() -> runtime::config::OwnPlugin {
         name: network::cni::PLUGIN,
         call: std::sync::Arc::new(|variables: &BTreeMap<&str, String>, input: &[u8]| {
             let variables = network::cni::Variables::from(|name| variables.get(name).cloned());
-            network::cni::call(&variables, input)
+            Ok(network::cni::call(&variables, input)?)
         }),
     }
 }

@@ -137,7 +137,7 @@ fn start(
     });
     if let Err(error) = ready {
         return match keeper::running(layout)? {
-            // Nobody has used the cluster yet, so that it can be stopped and removed.
+            // The cluster has not been used yet, so that it can be stopped and removed.
             Some(running) if is_first => {
                 keeper::stop(layout, running)?;
                 Err(error)

@@ -21,7 +21,7 @@ pub trait Observer: Send + Sync {
     fn called(&self, method: &str, took: Duration, failed: bool);
 }
 
-/// A channel whose calls somebody may hear of.
+/// A channel that reports its calls to an observer.
 #[derive(Clone)]
 pub struct Calls {
     channel: Channel,

@@ -49,7 +49,7 @@ impl Client {
         Client::new(socket, None)
     }
 
-    /// The same, with somebody who hears of every call.
+    /// The same, with an observer of every call.
     pub fn observed(socket: &Path, observer: Arc<dyn Observer>) -> Result<Client, Error> {
         Client::new(socket, Some(observer))
     }

@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
     fn variant(&mut self) -> Result<Value, Error> {
         let signature = self.signature()?;
         match signature.as_bytes() {
-            // One inside another could go on for ever.
+            // Variants inside variants would have no bound.
             [kind] if *kind != b'v' => self.value(char::from(*kind)),
             _ => Err(Error::Protocol("a variant of a type that is not known")),
         }

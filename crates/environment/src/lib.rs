@@ -1,11 +1,12 @@
-//! The wall clock and randomness, which a simulation replaces; and three small things that every
-//! crate needs: the printer of error chains, the counter of visited objects, and the record of
-//! skipped tests.
+//! The wall clock and randomness, which a simulation replaces; and four small things that every
+//! crate needs: the printer of error chains, Go's durations, the counter of visited objects, and
+//! the record of skipped tests.
 //!
 //! Timers are tokio's (a simulation pauses them). Wall-clock readings and random bytes come from
 //! the [`Environment`] that every component receives, never from the standard library directly.
 
 mod chain;
+pub mod go_duration;
 mod skip;
 pub mod work;
 

@@ -101,7 +101,8 @@ impl Kubelet {
         };
         let pods_root = config.root.join("pods");
         for path in [&pods_root, &log_dir] {
-            std::fs::create_dir_all(path).map_err(|source| Error::Directory {
+            let created = tokio::fs::create_dir_all(path).await;
+            created.map_err(|source| Error::Directory {
                 path: path.clone(),
                 source,
             })?;

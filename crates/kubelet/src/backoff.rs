@@ -1,6 +1,8 @@
 //! How long to wait before trying again: 10 s doubling to 300 s (or less, where the configuration
 //! says so), forgotten once the thing has been well for ten minutes. Pure: times are passed in, in microseconds since the epoch.
 
+use environment::go_duration;
+
 const INITIAL: i64 = 10_000_000;
 pub const MAXIMUM: i64 = 300_000_000;
 const FORGOTTEN: i64 = 600_000_000;
@@ -41,33 +43,11 @@ impl Backoff {
 
     /// The present delay as Go prints a duration (`10s`, `1m20s`, `5m0s`).
     pub fn text(&self) -> String {
-        go_duration(self.delay)
+        go_duration::format(self.delay * 1000)
     }
 
     fn expired(&self, event: i64) -> bool {
         event - self.updated > FORGOTTEN
-    }
-}
-
-/// Microseconds as Go prints a duration, to the millisecond.
-pub fn go_duration(micros: i64) -> String {
-    let millis = micros / 1000;
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (seconds, fraction) = (millis / 1000, millis % 1000);
-    let mut second_text = format!("{}", seconds % 60);
-    if fraction > 0 {
-        let digits = format!("{fraction:03}");
-        second_text = format!("{second_text}.{}", digits.trim_end_matches('0'));
-    }
-    match (seconds / 3600, seconds / 60 % 60) {
-        (0, 0) => format!("{second_text}s"),
-        (0, minutes) => format!("{minutes}m{second_text}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{second_text}s"),
     }
 }
 
@@ -116,18 +96,5 @@ mod tests {
         assert_eq!(backoff.text(), "2s");
         backoff.next(SECOND, SECOND, 2 * SECOND);
         assert_eq!(backoff.until(), 3 * SECOND);
-    }
-
-    #[test]
-    fn durations_read_as_in_go() {
-        for (micros, text) in [
-            (80 * SECOND, "1m20s"),
-            (1_234_000, "1.234s"),
-            (1_200_000, "1.2s"),
-            (45_000, "45ms"),
-            (3_600 * SECOND, "1h0m0s"),
-        ] {
-            assert_eq!(go_duration(micros), text);
-        }
     }
 }

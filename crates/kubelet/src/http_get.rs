@@ -1,5 +1,8 @@
 //! One HTTP GET from the node to a pod, for probes and lifecycle hooks: no connection is kept, a
 //! server certificate is not checked, as upstream does it.
+//!
+//! It uses hyper directly, not reqwest, because a redirect to another host is not followed and counts
+//! as an answer, no connection is pooled, and every failure has upstream's text.
 
 use std::{
     collections::BTreeSet,

@@ -12,7 +12,7 @@
 //! | pods | `pods` (all of them: intake and list), `static_pods`, `pod` (one: plan, worker and its actions, status) |
 //! | services, each owner of its state | `images`, `image_gc`, `volumes`, `cgroups`, `admission`, `probes`, `hooks`, `stats`, `log_rotation`, `referenced`, `tokens` |
 //! | handles that many share | `telemetry` (with `events` and `spans`), `node_settings`, `node_object`, `node_pressure`, `shutdown_state` |
-//! | records and pure rules | `configuration`, `capacity`, `container` (CRI's form of a container), `image`, `pod_spec`, `resources`, `runtime` (what CRI reports), `measures`, `backoff`, `token_bucket`, `disk_space`, `log_format`, `notices`, `http_get` |
+//! | records and pure rules | `configuration`, `capacity`, `container` (CRI's form of a container), `image`, `pod_spec`, `resources`, `runtime` (what CRI reports), `measures`, `backoff`, `token_bucket`, `log_format`, `notices`, `http_get` |
 
 mod admission;
 mod assembly;
@@ -22,7 +22,6 @@ mod cgroups;
 mod configuration;
 mod container;
 mod container_gc;
-mod disk_space;
 mod events;
 mod eviction;
 mod hooks;
@@ -122,7 +121,7 @@ pub enum Error {
     Listen(#[source] std::io::Error),
 }
 
-/// Runs until `shutdown`. Pods go on running; a kubelet that is started later finds them again.
+/// Runs until `shutdown`. Pods keep running; a kubelet that is started later finds them again.
 pub async fn run(
     config: Config,
     client: kube::Client,

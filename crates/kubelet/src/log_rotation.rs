@@ -100,7 +100,7 @@ async fn reopen(cri: &cri::Client, id: String, path: &Path) -> bool {
     let request = v1::ReopenContainerLogRequest { container_id: id };
     let answer = cri.runtime.clone().reopen_container_log(request).await;
     if let Err(status) = &answer {
-        tracing::warn!(path = %path.display(), %status, "a log could not be begun anew");
+        tracing::warn!(path = %path.display(), %status, "the runtime did not reopen a rotated log");
     }
     answer.is_ok()
 }

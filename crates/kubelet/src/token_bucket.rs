@@ -1,4 +1,7 @@
 //! A rate that must not be exceeded for long: so many a second, and a burst of so many at once.
+//!
+//! It is our own because a caller is refused and never waits, and because time is passed in so that
+//! the simulation can replace it; the crates of the field read the clock themselves.
 
 use parking_lot::Mutex;
 

@@ -1,8 +1,12 @@
 //! Resource quantities: `500m`, `1.5Gi`, `2e3`. Exact to a billionth, rounded away from zero below.
 
+mod exact;
+
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};
+
+pub use self::exact::ExactQuantity;
 
 /// How a quantity was written, and so is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -262,7 +262,7 @@ impl Hierarchies {
             let found = self.end(group);
             match self.remove(group) {
                 Err(error) if sys::monotonic_millis() > late => return Err(error),
-                // Nobody is seen any more, but the kernel is not done with them.
+                // No process is listed any more, but the kernel still removes them.
                 Err(_) if found == 0 => {
                     let _ = poll(&mut [], PollTimeout::from(5u8));
                 }

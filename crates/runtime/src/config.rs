@@ -77,9 +77,10 @@ pub struct OwnPlugin {
 }
 
 /// Its arguments are the environment and the standard input of the process; it returns what the
-/// process would write, in success and in failure.
-pub type PluginCall =
-    dyn Fn(&BTreeMap<&str, String>, &[u8]) -> Result<String, String> + Send + Sync;
+/// process would write, or an error with the message that it would write.
+pub type PluginCall = dyn Fn(&BTreeMap<&str, String>, &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>>
+    + Send
+    + Sync;
 
 impl std::fmt::Debug for OwnPlugin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -14,7 +14,7 @@
 //! | 3 | `records`, `in_use` | what is on disk about sandboxes and containers |
 //! | 2 | `images`, `sandbox` | the image store; namespaces and CNI |
 //! | 1 | `config`, `cgroups`, `snapshots`, `mount_points`, `removal` | settings, and one facility of the kernel each |
-//! | 0 | `sys`, `mount_tree`, `copy_tree`, `remove_tree`, `disk_usage`, `own_executable`, `run_files`, `pause`, `signals`, `failpoint` | system calls |
+//! | 0 | `sys`, `mount_tree`, `copy_tree`, `remove_tree`, `own_executable`, `run_files`, `pause`, `signals`, `failpoint` | system calls |
 //!
 //! Inside `service`, from below: `host` (configuration, clock, paths), the tables of sandboxes and
 //! containers (`sandbox_table`, `container_table`), `events` and `exits`, then one part per area of
@@ -26,7 +26,6 @@
 pub mod cgroups;
 pub mod config;
 mod copy_tree;
-mod disk_usage;
 pub mod failpoint;
 pub mod images;
 mod in_use;

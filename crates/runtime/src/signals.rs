@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// Ends the process quietly when it writes to a pipe that nobody reads any more, as programs in a
+/// Ends the process quietly when it writes to a pipe that has no reader any more, as programs in a
 /// pipeline do. Rust programs otherwise get an error from every write.
 pub fn end_on_closed_pipe() {
     // SAFETY: the default action replaces no handler that anybody relies on, and runs no code.

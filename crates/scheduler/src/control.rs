@@ -68,7 +68,7 @@ pub(crate) struct Control {
     writes: JoinSet<Written>,
     /// Bindings that have to wait for something else first, perhaps for minutes.
     preparing: JoinSet<Written>,
-    /// Tells those of `preparing` to look again.
+    /// Wakes those of `preparing`.
     changed: Arc<Notify>,
 }
 
@@ -471,15 +471,17 @@ impl Control {
             results,
             random: self.environment.random_u64(),
         };
-        let mut refusals = Vec::new();
+        let mut reasons = Vec::new();
         let found = framework.post_filters.iter().find_map(|plugin| {
             let found = plugin.post_filter(&unschedulable);
-            found.map_err(|refusal| refusals.push(refusal)).ok()
+            found
+                .map_err(|reason| reasons.push(reason.to_string()))
+                .ok()
         });
         let Some(Preemption { node, victims }) = found else {
-            return match refusals.is_empty() {
+            return match reasons.is_empty() {
                 true => Ok(()),
-                false => Err(refusals.join(" ")),
+                false => Err(reasons.join(" ")),
             };
         };
         for victim in &victims {
@@ -599,7 +601,7 @@ impl Control {
             framework.unreserve(&pod, &mut self.snapshot);
         }
         self.wake_after(&pod, node.as_deref());
-        // It may have been deleted, recreated, or bound by somebody else.
+        // It may have been deleted, recreated, or bound by another scheduler.
         let current = self.informer.get(&pod.key.namespace, &pod.key.name);
         let current = current.filter(|current| {
             current.metadata.uid.as_deref() == Some(&pod.uid)

@@ -236,9 +236,22 @@ pub struct Preemption {
     pub victims: Vec<Arc<PodInfo>>,
 }
 
+/// Why preemption does not help, in the words of the FailedScheduling event.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPreemption {
+    #[error("preemption: not eligible due to {0}.")]
+    NotEligible(&'static str),
+    #[error("preemption: 0/{nodes} nodes are available: {reasons}.")]
+    NoCandidate { nodes: usize, reasons: String },
+    /// The reason of a plugin that is not upstream's.
+    #[error("{0}")]
+    Other(String),
+}
+
 pub trait PostFilter: Plugin {
     /// Finds pods to preempt, or says why that does not help.
-    fn post_filter(&self, unschedulable: &UnschedulablePod<'_>) -> Result<Preemption, String>;
+    fn post_filter(&self, unschedulable: &UnschedulablePod<'_>)
+    -> Result<Preemption, NoPreemption>;
 }
 
 pub trait PreScore: Plugin {

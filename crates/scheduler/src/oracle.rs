@@ -653,7 +653,8 @@ fn preemption(
         results,
         random: 0,
     };
-    framework.post_filters[0].post_filter(&unschedulable)
+    let found = framework.post_filters[0].post_filter(&unschedulable);
+    found.map_err(|reason| reason.to_string())
 }
 
 fn history(seed: u64) -> (usize, usize, usize) {

@@ -9,23 +9,24 @@ use crate::{
     NodeFit, NodeInfo, NodeResult, PodInfo, Snapshot,
     decision::reasons_by_count,
     disruption_budget::split_by_budgets,
-    framework::{Preemption, UnschedulablePod},
+    framework::{NoPreemption, Preemption, UnschedulablePod},
 };
 
 /// Looks for the best preemption among the nodes that rejected the pod; otherwise says why there is
-/// none, in the words of the FailedScheduling event.
+/// none.
 pub(crate) fn preempt(
     unschedulable: &UnschedulablePod<'_>,
     enough: usize,
-) -> Result<Preemption, String> {
+) -> Result<Preemption, NoPreemption> {
     let results = unschedulable.results;
     let (pod, snapshot) = (unschedulable.pod(), unschedulable.snapshot());
     let count = snapshot.node_count();
     if never_preempts(pod) {
-        return Err("not eligible due to preemptionPolicy=Never.".to_owned());
+        return Err(NoPreemption::NotEligible("preemptionPolicy=Never"));
     }
     if waits_for_victims(pod, snapshot, results) {
-        return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
+        let reason = "a terminating pod on the nominated node";
+        return Err(NoPreemption::NotEligible(reason));
     }
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut count_reason = |reason: String, by| *reasons.entry(reason).or_default() += by;
@@ -65,8 +66,10 @@ pub(crate) fn preempt(
         let reasons = reasons
             .iter()
             .map(|(reason, count)| (reason.as_str(), *count));
-        let listed = reasons_by_count(&reasons.collect());
-        format!("0/{count} nodes are available: {listed}.")
+        NoPreemption::NoCandidate {
+            nodes: count,
+            reasons: reasons_by_count(&reasons.collect()),
+        }
     })
 }
 
@@ -264,7 +267,7 @@ mod tests {
             results: &decision.nodes,
             random: 0,
         };
-        let found = preempt(&unschedulable, usize::MAX)?;
+        let found = preempt(&unschedulable, usize::MAX).map_err(|reason| reason.to_string())?;
         let names: Vec<_> = found
             .victims
             .iter()
@@ -296,11 +299,11 @@ mod tests {
         ]);
         assert_eq!(
             outcome(&half, &asking("web", "2", 10), &[]).unwrap_err(),
-            "0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."
+            "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."
         );
         assert_eq!(
             outcome(&crowded, &asking("web", "1", 1), &[]).unwrap_err(),
-            "0/2 nodes are available: 2 No preemption victims found for incoming pod."
+            "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
         );
     }
 
@@ -332,12 +335,12 @@ mod tests {
         let crowded = snapshot(&[("a", asking("x", "1", 0)), ("b", asking("y", "1", 0))]);
         assert_eq!(
             outcome(&crowded, &pod("web", spec), &[]).unwrap_err(),
-            "not eligible due to preemptionPolicy=Never."
+            "preemption: not eligible due to preemptionPolicy=Never."
         );
         let spec = r#"{"priority":10,"nodeSelector":{"a":"b"},"containers":[]}"#;
         assert_eq!(
             outcome(&crowded, &pod("web", spec), &[]).unwrap_err(),
-            "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+            "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         );
     }
 
@@ -363,7 +366,7 @@ mod tests {
         leaving.status = Some(serde_json::from_str(condition).expect("a status"));
         assert_eq!(
             outcome(&crowded(&leaving), &nominated, &[]).unwrap_err(),
-            "not eligible due to a terminating pod on the nominated node."
+            "preemption: not eligible due to a terminating pod on the nominated node."
         );
     }
 }

@@ -32,8 +32,8 @@ use crate::{
     },
 };
 
-/// A plugin made from the arguments that the configuration has for it, or why they will not do.
-pub type Made = Result<Arc<dyn Plugin>, String>;
+/// A plugin made from the arguments that the configuration has for it, or why they are not accepted.
+pub type Made = Result<Arc<dyn Plugin>, Box<dyn std::error::Error + Send + Sync>>;
 
 type Maker = Box<dyn Fn(Option<&Value>) -> Made + Send + Sync>;
 

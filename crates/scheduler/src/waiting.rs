@@ -87,11 +87,11 @@ impl WaitingPods {
 impl Answer {
     pub(crate) async fn wait(mut self) -> Result<(), BindError> {
         if let Ok(answered) = timeout(self.limit, &mut self.receiver).await {
-            // Nobody answers any more when the scheduler stops.
+            // There is no answer any more when the scheduler stops.
             return answered.unwrap_or_else(|_| {
                 Err(BindError::NotPermitted {
                     plugin: self.first,
-                    message: "nobody answered".to_owned(),
+                    message: "there was no answer".to_owned(),
                 })
             });
         }

@@ -54,6 +54,8 @@ impl Cluster {
             shares_store: false,
             compaction: apiserver::COMPACTION,
             admission: apiserver::AdmissionConfig::default(),
+            runtime_config: Default::default(),
+            feature_gates: Default::default(),
         })
         .await
         .expect("an API server");

@@ -12,7 +12,7 @@ pub fn raise() -> nix::Result<u64> {
     Ok(soft)
 }
 
-/// How many descriptors the process may have now. Somebody may change that while it runs.
+/// How many descriptors the process may have now. The limit may be changed while it runs.
 pub(crate) fn limit() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)
 }

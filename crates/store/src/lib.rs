@@ -252,7 +252,7 @@ pub struct CompactionTurn {
 
 /// The contract every engine keeps, proven by one suite.
 ///
-/// Nobody sees a revision, by reading or watching, before it is durable.
+/// No reader or watcher sees a revision before it is durable.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The newest durable revision.

@@ -80,7 +80,7 @@ impl Promises {
         self.observed.push((at, key, mod_revision));
     }
 
-    /// Somebody watches from `from` on.
+    /// A client watches from `from` on.
     pub fn watch(&mut self, from: Revision) -> Watcher {
         self.watched.push((from, History::new()));
         Watcher(self.watched.len() - 1)

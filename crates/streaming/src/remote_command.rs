@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// Tells the outcome, after all output, and closes.
+    /// Sends the outcome, after all output, and closes.
     pub async fn finish(self, outcome: &CommandOutcome) {
         for sink in [self.stdout, self.stderr].into_iter().flatten() {
             let _ = sink.finish().await;

@@ -278,6 +278,8 @@ impl Cluster {
             shares_store: false,
             compaction: apiserver::COMPACTION,
             admission: apiserver::AdmissionConfig::default(),
+            runtime_config: Default::default(),
+            feature_gates: Default::default(),
         })
         .await?;
         let mut server = Server {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Informer, Informers, ObjectKey, WorkQueue, retry};
 use environment::Environment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -243,9 +243,9 @@ impl FakeNode {
         &self,
         pods: &Informer<Pod>,
         key: &ObjectKey,
-    ) -> Result<Outcome, kube::Error> {
+    ) -> Result<Reconciled, kube::Error> {
         let Some(pod) = pods.get(&key.namespace, &key.name) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -253,7 +253,7 @@ impl FakeNode {
             let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
             let remaining = self.machine.stop(&uid, grace, &self.environment);
             if !remaining.is_zero() {
-                return Ok(Outcome::After(remaining));
+                return Ok(Reconciled::After(remaining));
             }
             if runs_once(&pod) && !has_ended(&pod) {
                 self.end(&api, &pod, KILLED).await?;
@@ -273,29 +273,29 @@ impl FakeNode {
                 Err(error) => return Err(error),
             }
             self.machine.remove(&uid);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         if has_ended(&pod) {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let sandbox = self.machine.sandbox(&uid, &self.environment);
         let remaining = sandbox.started - self.environment.now_micros();
         if remaining > 0 {
-            return Ok(Outcome::After(Duration::from_micros(
+            return Ok(Reconciled::After(Duration::from_micros(
                 remaining.unsigned_abs(),
             )));
         }
         if is_ready(&pod, &sandbox) {
             if !runs_once(&pod) {
-                return Ok(Outcome::Done);
+                return Ok(Reconciled::Done);
             }
             let remaining = sandbox.ends - self.environment.now_micros();
             if remaining > 0 {
                 let remaining = Duration::from_micros(remaining.unsigned_abs());
-                return Ok(Outcome::After(remaining));
+                return Ok(Reconciled::After(remaining));
             }
             let code = match requested_exit(&pod) {
-                RequestedExit::Never => return Ok(Outcome::Done),
+                RequestedExit::Never => return Ok(Reconciled::Done),
                 RequestedExit::Code(code) => code,
                 // Some fail, and their Job retries.
                 RequestedExit::Unspecified => {
@@ -303,7 +303,7 @@ impl FakeNode {
                 }
             };
             self.end(&api, &pod, code).await?;
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let status = self.running_status(&pod, &uid, &sandbox);
         let (begin, bytes) = (self.environment.now_micros(), status.to_string().len());
@@ -317,10 +317,10 @@ impl FakeNode {
         {
             Ok(_) => {
                 self.record(&pod, Hop::Status, begin, bytes as u64);
-                Ok(Outcome::Done)
+                Ok(Reconciled::Done)
             }
             Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
-                Ok(Outcome::Done)
+                Ok(Reconciled::Done)
             }
             Err(error) => Err(error),
         }

@@ -37,7 +37,7 @@ pub struct Timeline {
     pub namespace: String,
     pub name: String,
     pub spans: Vec<Span>,
-    /// Why it went as it did, line by line, where somebody remembers.
+    /// Why the decision was made, line by line, if a component has kept that.
     pub explanation: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ pub trait Sink: Send + Sync {
     }
 }
 
-/// Why something was decided. The text is made only when somebody asks for it.
+/// Why something was decided. The text is made only when it is read.
 pub trait Explain: Send + Sync {
     fn lines(&self) -> Vec<String>;
 }

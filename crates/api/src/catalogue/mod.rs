@@ -4,11 +4,14 @@
 //! snapshot for another when a kind is added or removed while requests run. The built-in kinds come
 //! from a generated table.
 
+mod runtime_config;
 mod table;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::resource::Resource;
+
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 
 /// The kinds that are served at one moment.
 pub struct Snapshot {
@@ -87,6 +90,11 @@ impl Catalogue {
         Catalogue(RwLock::new(built_in().clone()))
     }
 
+    /// Serves the built-in kinds that a configuration leaves on.
+    pub fn of_configured(config: &RuntimeConfig) -> Catalogue {
+        Catalogue(RwLock::new(built_in_with(config)))
+    }
+
     /// The kinds that are served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0
@@ -140,6 +148,16 @@ pub fn built_in() -> &'static Arc<Snapshot> {
         }
         Arc::new(Snapshot::new(with_storage(all)))
     })
+}
+
+/// Those of [`built_in`] that a configuration leaves on.
+fn built_in_with(config: &RuntimeConfig) -> Arc<Snapshot> {
+    if *config == RuntimeConfig::default() {
+        return built_in().clone();
+    }
+    let kinds = built_in().resources().iter();
+    let served = kinds.filter(|resource| config.serves(resource));
+    Arc::new(Snapshot::new(served.cloned().collect()))
 }
 
 /// Links the versions that are stored in another version to that one.

@@ -16,6 +16,7 @@ mod cron_job;
 mod csi_driver;
 mod csi_node;
 mod csi_storage_capacity;
+pub mod custom_resource_definition;
 mod daemon_set;
 mod deployment;
 mod devices;
@@ -79,6 +80,9 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("", "Secret") => &secret::Secret,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            &custom_resource_definition::CustomResourceDefinition { expressions: None }
+        }
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
             &admission_registration::MutatingAdmissionPolicy
         }

@@ -34,6 +34,8 @@ async fn start() -> ApiServer {
         shares_store: false,
         compaction: crate::COMPACTION,
         admission: crate::AdmissionConfig::default(),
+        runtime_config: Default::default(),
+        feature_gates: Default::default(),
     })
     .await
     .unwrap()

@@ -110,7 +110,7 @@ pub(super) async fn render(
             Ok(response::bytes(200, JSON, body))
         }
         (Form::Object | Form::PartialObjectMetadataList, Encoding::Json | Encoding::Protobuf) => {
-            if response::accepts_gzip(&context.headers) && list.is_large(&page.items) {
+            if response::accepts_gzip(context) && list.is_large(&page.items) {
                 return match !page.is_selective && page.items.are_shared() {
                     true => list.shared(&page.items).await,
                     false => list.whole(&page.items),

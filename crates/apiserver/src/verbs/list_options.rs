@@ -44,9 +44,15 @@ pub(crate) fn check_list(query: &Query) -> Result<(), Status> {
     answer(errors)
 }
 
-pub(crate) fn check_watch(query: &Query) -> Result<(), Status> {
+/// `watch_list` is the feature gate `WatchList`.
+pub(crate) fn check_watch(query: &Query, watch_list: bool) -> Result<(), Status> {
     let path = Path::new(MATCH);
     let mut errors = Vec::new();
+    if !watch_list && !query.get(INITIAL).is_empty() {
+        let why =
+            "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        errors.push(FieldError::forbidden(&Path::new(INITIAL), why));
+    }
     let mut matching = query.get(MATCH);
     let mut initial = !query.get(INITIAL).is_empty();
     // A watch from anywhere begins with what there is, which counts as asked for.
@@ -100,7 +106,7 @@ mod tests {
             causes.into_iter().map(|cause| cause.message).collect()
         };
         assert_eq!(told(check_list(&query)), list);
-        assert_eq!(told(check_watch(&query)), watch);
+        assert_eq!(told(check_watch(&query, true)), watch);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(crate) async fn watch(
         .map_err(|problem| Status::new(Reason::Unknown, problem))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
-    check_watch(query)?;
+    check_watch(query, context.server.feature_gates.is_on("WatchList"))?;
     // Said not to want the state, as opposed to not saying.
     let only_news = !initial && !query.get("sendInitialEvents").is_empty();
     if revision.is_none() || initial && revision != Some(0) {

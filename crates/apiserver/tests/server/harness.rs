@@ -59,6 +59,14 @@ impl Authority {
     }
 }
 
+/// What an operator decides.
+#[derive(Default)]
+pub struct Decisions {
+    pub admission: AdmissionConfig,
+    pub runtime_config: api::catalogue::RuntimeConfig,
+    pub feature_gates: api::features::FeatureGates,
+}
+
 impl Cluster {
     pub async fn start() -> Cluster {
         Cluster::with(
@@ -70,13 +78,22 @@ impl Cluster {
 
     /// One whose operator decided about admission.
     pub async fn admitting(admission: AdmissionConfig) -> Cluster {
+        Cluster::decided(Decisions {
+            admission,
+            ..Decisions::default()
+        })
+        .await
+    }
+
+    /// One whose operator decided something.
+    pub async fn decided(decisions: Decisions) -> Cluster {
         let environment = Environment::simulated(1, 1_800_000_000_000_000);
         let disk = SimulatedDisk::new(1).mount();
         let store = Embedded::open(disk, environment.clone(), Options::default())
             .await
             .unwrap();
         let (address, authority) = ("192.0.2.1:6443", Authority::new());
-        Cluster::start_at(address, false, store, authority, environment, admission).await
+        Cluster::start_at(address, false, store, authority, environment, decisions).await
     }
 
     pub async fn with(authority: Authority, environment: Environment) -> Cluster {
@@ -103,14 +120,14 @@ impl Cluster {
         authority: Authority,
         environment: Environment,
     ) -> Cluster {
-        let admission = AdmissionConfig::default();
+        let decisions = Decisions::default();
         Cluster::start_at(
             address,
             shares_store,
             store,
             authority,
             environment,
-            admission,
+            decisions,
         )
         .await
     }
@@ -121,7 +138,7 @@ impl Cluster {
         store: Arc<dyn store::Store>,
         authority: Authority,
         environment: Environment,
-        admission: AdmissionConfig,
+        decisions: Decisions,
     ) -> Cluster {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let server = ApiServer::start(Config {
@@ -138,7 +155,9 @@ impl Cluster {
             cluster_domain: "cluster.local".to_string(),
             shares_store,
             compaction: apiserver::COMPACTION,
-            admission,
+            admission: decisions.admission,
+            runtime_config: decisions.runtime_config,
+            feature_gates: decisions.feature_gates,
         })
         .await
         .unwrap();

@@ -9,6 +9,7 @@ mod bounds;
 mod caches;
 mod connections;
 mod dialled;
+mod enablement;
 mod fine_print;
 mod growth;
 mod harness;

@@ -7,11 +7,10 @@ mod request;
 mod signing;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::certificate::Request;
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authorization::v1::{
@@ -27,7 +26,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error};
 use plan::{has_condition, is_of_a_node, is_settled, seconds_left};
 use signing::Signer;
@@ -46,18 +45,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let queue = WorkQueue::new();
     let feed = enqueue(&requests, &queue, own_key);
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         nodes: config.informers.of::<Node>(),
         endpoints: config.informers.of::<EndpointSlice>(),
         config,
         requests,
         signer,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key.name).await }
     };
-    watching::run("certificates", 2, queue, feed, reconcile, shutdown).await;
+    watching::run("certificates", 2, queue, feed, controller, shutdown).await;
 }
 
 struct Controller {
@@ -68,17 +63,18 @@ struct Controller {
     signer: Option<Signer>,
 }
 
-impl Controller {
-    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
+        let name = key.name.as_str();
         let Some(csr) = self.requests.get("", name) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let api: Api<CertificateSigningRequest> = Api::all(self.config.client.clone());
         let left = seconds_left(&csr, self.config.environment.now().as_second());
         if left <= 0 {
             match api.delete(name, &DeleteParams::default()).await {
                 Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
-                _ => return Ok(Outcome::Done),
+                _ => return Ok(Reconciled::Done),
             }
         }
         if !is_settled(&csr) {
@@ -93,9 +89,11 @@ impl Controller {
             true => left.min(UNDECIDED_SECONDS),
             false => left,
         };
-        Ok(Outcome::After(Duration::from_secs(again as u64)))
+        Ok(Reconciled::After(Duration::from_secs(again as u64)))
     }
+}
 
+impl Controller {
     /// Kubelets may have a certificate of their own, if a role says so.
     async fn approve(
         &self,
@@ -240,7 +238,9 @@ impl Controller {
         let checked = Request::parse(&csr.spec.request.0)
             .map_err(|error| error.to_string())
             .and_then(|parsed| {
-                request::check(&parsed, &csr.spec.signer_name, &usages).map(|()| parsed)
+                let checked = request::check(&parsed, &csr.spec.signer_name, &usages);
+                checked.map_err(|violation| violation.to_string())?;
+                Ok(parsed)
             });
         match checked {
             Err(problem) => {

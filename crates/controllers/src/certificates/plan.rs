@@ -4,7 +4,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 /// How long a request is kept after it was signed, denied or failed.
 const SETTLED_SECONDS: i64 = 3600;
-/// How long a request is kept that nobody decided about.
+/// How long a request is kept that is neither approved nor denied.
 const PENDING_SECONDS: i64 = 24 * 3600;
 
 /// Whether a node asks.

@@ -3,17 +3,39 @@
 use std::collections::BTreeSet;
 
 use api::certificate::Request;
+use thiserror::Error;
 
 pub const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 pub const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
-/// Whether the signer's rules allow it; the message is what the request's status will say.
-pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), String> {
+/// How a request breaks the rules of its signer. The messages are those of the request's status.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum SignerViolation {
+    #[error("only DNS, Email, IP and URI subjectAltNames are allowed")]
+    OtherNames,
+    #[error("{0} subjectAltNames are not allowed")]
+    AltNames(&'static str),
+    #[error("DNS or IP subjectAltName is required")]
+    NoAltNames,
+    #[error("subject organization is not system:nodes")]
+    Organization,
+    #[error("subject common name does not begin with system:node:")]
+    CommonName,
+    #[error("invalid usage for client certificate: {0}")]
+    ClientUsage(String),
+    #[error("missing required usage for client certificate: client auth")]
+    NoClientUsage,
+    #[error("usages did not match [{0}]")]
+    Usages(String),
+}
+
+/// Whether the signer's rules allow the request.
+pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), SignerViolation> {
     // They would be copied into the certificate although nothing has checked them.
     if request.other_names > 0 {
-        return Err("only DNS, Email, IP and URI subjectAltNames are allowed".to_string());
+        return Err(SignerViolation::OtherNames);
     }
     match signer {
         KUBELET_CLIENT => {
@@ -25,7 +47,7 @@ pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), S
                 (request.uris, "URI"),
             ] {
                 if count > 0 {
-                    return Err(format!("{what} subjectAltNames are not allowed"));
+                    return Err(SignerViolation::AltNames(what));
                 }
             }
             check_common_name(request)?;
@@ -34,11 +56,11 @@ pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), S
         KUBELET_SERVING => {
             check_node_subject_organization(request)?;
             if request.dns_names + request.addresses == 0 {
-                return Err("DNS or IP subjectAltName is required".to_string());
+                return Err(SignerViolation::NoAltNames);
             }
             for (count, what) in [(request.emails, "Email"), (request.uris, "URI")] {
                 if count > 0 {
-                    return Err(format!("{what} subjectAltNames are not allowed"));
+                    return Err(SignerViolation::AltNames(what));
                 }
             }
             check_usages(usages, "server auth")?;
@@ -50,35 +72,33 @@ pub fn check(request: &Request, signer: &str, usages: &[String]) -> Result<(), S
                     usage.as_str(),
                     "digital signature" | "key encipherment" | "client auth"
                 ) {
-                    return Err(format!("invalid usage for client certificate: {usage}"));
+                    return Err(SignerViolation::ClientUsage(usage.clone()));
                 }
             }
             match usages.iter().any(|usage| usage == "client auth") {
                 true => Ok(()),
-                false => {
-                    Err("missing required usage for client certificate: client auth".to_string())
-                }
+                false => Err(SignerViolation::NoClientUsage),
             }
         }
         _ => Ok(()),
     }
 }
 
-fn check_node_subject_organization(request: &Request) -> Result<(), String> {
+fn check_node_subject_organization(request: &Request) -> Result<(), SignerViolation> {
     match request.subject.organizations == ["system:nodes"] {
         true => Ok(()),
-        false => Err("subject organization is not system:nodes".to_string()),
+        false => Err(SignerViolation::Organization),
     }
 }
 
-fn check_common_name(request: &Request) -> Result<(), String> {
+fn check_common_name(request: &Request) -> Result<(), SignerViolation> {
     match request.subject.common_name.starts_with("system:node:") {
         true => Ok(()),
-        false => Err("subject common name does not begin with system:node:".to_string()),
+        false => Err(SignerViolation::CommonName),
     }
 }
 
-fn check_usages(usages: &[String], purpose: &str) -> Result<(), String> {
+fn check_usages(usages: &[String], purpose: &str) -> Result<(), SignerViolation> {
     let given: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
     let needed: BTreeSet<&str> = ["digital signature", purpose].into();
     let with_rsa: BTreeSet<&str> = ["digital signature", "key encipherment", purpose].into();
@@ -87,7 +107,7 @@ fn check_usages(usages: &[String], purpose: &str) -> Result<(), String> {
         false => {
             let mut names: Vec<&str> = with_rsa.into_iter().collect();
             names.sort_unstable();
-            Err(format!("usages did not match [{}]", names.join(" ")))
+            Err(SignerViolation::Usages(names.join(" ")))
         }
     }
 }
@@ -118,7 +138,8 @@ mod tests {
         let client = usages(&["digital signature", "client auth"]);
         let server = usages(&["digital signature", "server auth"]);
         let failure = |request: &Request, signer: &str, usages: &[String]| {
-            check(request, signer, usages).err().unwrap_or_default()
+            let checked = check(request, signer, usages);
+            checked.map_or_else(|violation| violation.to_string(), |()| String::new())
         };
         assert_eq!(failure(&node(), KUBELET_CLIENT, &client), "");
         assert_eq!(

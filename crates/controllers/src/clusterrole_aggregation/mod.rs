@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -36,13 +36,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         async move {
             roles.synced().await;
             let Some(role) = roles.get("", &key.name) else {
-                return Ok(Outcome::Done);
+                return Ok(Reconciled::Done);
             };
             let selected = |selector: &LabelSelector| labelled.selected_by("", selector);
             if let Some(rules) = plan::plan(&role, selected) {
                 write(&config, &role, rules).await?;
             }
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
     };
     watching::run(

@@ -6,7 +6,7 @@ mod plan;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::Controlled;
 use crate::owned_pods::of_uid;
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error};
 use plan::Observed;
@@ -33,7 +33,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&crons, &queue, own_key),
         enqueue(&jobs, &queue, owner_key("CronJob")),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: events::Recorder::new(
             config.client.clone(),
             config.environment.clone(),
@@ -45,12 +45,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         crons,
         owned_jobs: Controlled::of(&jobs),
         jobs,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("cronjob", 2, queue, feeds, reconcile, shutdown).await;
+    watching::run("cronjob", 2, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -62,16 +58,16 @@ struct Controller {
     written: Written,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.crons.synced().await;
         self.jobs.synced().await;
         if !self.written.is_shown(key, &self.crons) {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let Some(cron) = self.crons.get(&key.namespace, &key.name) else {
             self.written.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
         let jobs = self.owned_jobs.by(uid);
@@ -117,10 +113,12 @@ impl Controller {
         }
         match failure {
             Some(error) => Err(error),
-            None => Ok(plan.retry.map_or(Outcome::Done, Outcome::After)),
+            None => Ok(plan.retry.map_or(Reconciled::Done, Reconciled::After)),
         }
     }
+}
 
+impl Controller {
     /// Active Jobs that are not in the cache are asked for: it may only be late.
     async fn missing(&self, cron: &CronJob, jobs: &[Arc<Job>]) -> Result<BTreeSet<String>, Error> {
         let mut missing = BTreeSet::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lookup::{Controlled, Labelled, Selecting};
 use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, from_template};
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
 use plan::{Ended, Observed, Plan};
 
@@ -51,7 +51,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             queue.clone(),
         ),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         control: PodControl::new(&config, CONTROLLER),
         failures: FailuresByPlace::new(LONGEST_BACKOFF),
         config,
@@ -62,12 +62,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         pods,
         nodes,
         revisions,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("daemonset", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("daemonset", 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -84,11 +80,11 @@ struct Controller {
     failures: FailuresByPlace,
 }
 
-impl Controller {
+impl Reconciler for Controller {
     /// 1. Make sure that the newest revision is that of the current template.
     /// 2. Unless the cache is behind what we did last time, carry out what is planned.
     /// 3. Write the status when it changed, and forget revisions beyond the limit.
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.sets.synced().await;
         self.pods.synced().await;
         self.nodes.synced().await;
@@ -96,10 +92,10 @@ impl Controller {
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
             self.failures.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         let is_current = self.control.is_current(key, uid, &self.pods).await?;
@@ -156,9 +152,11 @@ impl Controller {
         let ready = pods.iter().map(|pod| &**pod);
         let available = meta::next_availability(ready, min_ready_seconds, now);
         let next = [retry, waiting, available].into_iter().flatten().min();
-        Ok(next.map_or(Outcome::Done, Outcome::After))
+        Ok(next.map_or(Reconciled::Done, Reconciled::After))
     }
+}
 
+impl Controller {
     /// The nodes that the set may be meant for, and those that its pods are on or on their way to.
     /// Nodes without the labels that it asks for are looked at only for pods that are there.
     fn nodes_of(&self, set: &DaemonSet, pods: &[Arc<Pod>]) -> Vec<Arc<Node>> {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::claim;
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::written::Written;
 use crate::{Config, Error, meta};
 use annotations::REVISION;
@@ -56,7 +56,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |pod: &Pod| deployment_of_ended_pod(&sets, pod)
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: events::Recorder::new(
             config.client.clone(),
             config.environment.clone(),
@@ -71,12 +71,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         pods,
         written: Written::default(),
         doubtful: Mutex::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("deployment", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("deployment", 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -93,21 +89,21 @@ struct Controller {
     doubtful: Mutex<BTreeSet<ObjectKey>>,
 }
 
-impl Controller {
+impl Reconciler for Controller {
     /// 1. Look at the Deployment, the sets it controls and how many of their pods still exist.
     /// 2. Carry out the planned actions; each of them changes a set, whose event brings us back.
     /// 3. Write the status when it changed.
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.deployments.synced().await;
         self.sets.synced().await;
         self.pods.synced().await;
         let Some(deployment) = self.deployments.get(&key.namespace, &key.name) else {
             self.written.forget(key);
             self.doubtful.lock().remove(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if !self.is_current(key, &deployment).await? {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let selector = selector(&deployment);
         let sets = self.owned_sets.claimable(&deployment.metadata, &selector);
@@ -140,11 +136,13 @@ impl Controller {
                 .await?;
         }
         Ok(match status::next_look(&observed, &status, now) {
-            Some(delay) => Outcome::After(delay),
-            None => Outcome::Done,
+            Some(delay) => Reconciled::After(delay),
+            None => Reconciled::Done,
         })
     }
+}
 
+impl Controller {
     /// Whether our cache of sets shows all that we wrote. Where an answer was lost, or the cache
     /// stays behind, the server is asked what there is to be shown.
     async fn is_current(&self, key: &ObjectKey, deployment: &Deployment) -> Result<bool, Error> {

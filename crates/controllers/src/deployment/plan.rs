@@ -284,7 +284,7 @@ mod tests {
             &[scaled("new", 1, 2)],
         );
         check(&wanted, &[old(0, 0), new(3, 3)], false, &[]);
-        // A broken old pod is replaced at once; it served nobody.
+        // An old pod that is not available is replaced at once; it served no requests.
         check(
             &wanted,
             &[old(3, 2), new(1, 1)],

@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(reason(other.clone(), fresh(), 61), "NewReplicaSetCreated");
         assert_eq!(reason(own.clone(), fresh(), 59), "ReplicaSetUpdated");
         assert_eq!(reason(own, fresh(), 61), "ProgressDeadlineExceeded");
-        // A set that was current before is not new: its rollout goes on with the clock there is.
+        // A set that was current before is not new: its rollout keeps its progress time.
         let former = set(serde_json::json!({REVISION_HISTORY: "1"}));
         assert_eq!(reason(other, former, 61), "ProgressDeadlineExceeded");
         let resumed = progressing("DeploymentResumed", "Deployment is resumed");

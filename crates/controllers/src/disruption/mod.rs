@@ -8,7 +8,7 @@ mod stale;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -17,7 +17,7 @@ use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{Labelled, Selecting, Selects, namespace_of};
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error};
 use plan::Observed;
 use scale::Scales;
@@ -50,7 +50,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             ),
         ),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: events::Recorder::new(
             config.client.clone(),
             config.environment.clone(),
@@ -62,12 +62,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         labelled_pods: Labelled::of(&pods),
         pods,
         scales,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    let running = watching::run(CONTROLLER, 2, queue, feeds, reconcile, shutdown);
+    let running = watching::run(CONTROLLER, 2, queue, feeds, controller, shutdown);
     futures::future::join(running, stale).await;
 }
 
@@ -80,13 +76,13 @@ struct Controller {
     events: events::Recorder,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.budgets.synced().await;
         self.pods.synced().await;
         self.scales.synced().await;
         let Some(budget) = self.budgets.get(&key.namespace, &key.name) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         // No selector at all selects no pod, an empty one all of the namespace.
         let pods = match budget.selects() {
@@ -115,7 +111,7 @@ impl Controller {
                     let status =
                         plan::failure(&budget, &environment::chain(&error).to_string(), now);
                     self.write_status(&budget, status).await?;
-                    return Ok(Outcome::Done);
+                    return Ok(Reconciled::Done);
                 }
             }
         }
@@ -133,9 +129,11 @@ impl Controller {
             self.events.warning(&**pod, "NotDeleted", message);
         }
         self.write_status(&budget, plan.status).await?;
-        Ok(plan.retry.map_or(Outcome::Done, Outcome::After))
+        Ok(plan.retry.map_or(Reconciled::Done, Reconciled::After))
     }
+}
 
+impl Controller {
     fn warn_of_unmanaged(&self, budget: &PodDisruptionBudget) {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
         let selector = selector.and_then(|selector| serde_json::to_string(selector).ok());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, WorkQueue, retry};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,21 +29,21 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             pods.synced().await;
             match pods.get(&key.namespace, &key.name) {
                 Some(pod) => take_back(&config, &pod).await,
-                None => Ok(Outcome::Done),
+                None => Ok(Reconciled::Done),
             }
         }
     };
     watching::run("stale-disruptions", 1, queue, feeds, reconcile, shutdown).await;
 }
 
-async fn take_back(config: &Config, pod: &Pod) -> Result<Outcome, Error> {
+async fn take_back(config: &Config, pod: &Pod) -> Result<Reconciled, Error> {
     let Some(since) = announced(pod) else {
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     };
     let now = config.environment.now();
     let elapsed = Duration::try_from(since.duration_until(now)).unwrap_or_default();
     if let Some(left) = PATIENCE.checked_sub(elapsed).filter(|left| !left.is_zero()) {
-        return Ok(Outcome::After(left));
+        return Ok(Reconciled::After(left));
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(config.client.clone(), namespace);
@@ -59,9 +59,9 @@ async fn take_back(config: &Config, pod: &Pod) -> Result<Outcome, Error> {
         .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
         .await
     {
-        Ok(_) => Ok(Outcome::Done),
+        Ok(_) => Ok(Reconciled::Done),
         Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
         Err(error) => Err(error.into()),
     }

@@ -2,9 +2,7 @@
 
 mod plan;
 
-use std::sync::Arc;
-
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
@@ -14,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{Labelled, Selecting, service_selector};
 use crate::service_pods::services_selecting;
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -30,19 +28,15 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         }),
         enqueue(&endpoints, &queue, own_key),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events(plan::MANAGED_BY),
         config,
         services,
         labelled_pods: Labelled::of(&pods),
         pods,
         endpoints,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("endpoints", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("endpoints", 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -54,8 +48,8 @@ struct Controller {
     endpoints: Informer<Endpoints>,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.services.synced().await;
         self.pods.synced().await;
         self.endpoints.synced().await;
@@ -69,14 +63,14 @@ impl Controller {
                     _ => {}
                 }
             }
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let Some(selector) = service_selector(&service) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let pods = self.labelled_pods.having(&key.namespace, selector);
         let Some(wanted) = plan::plan(&service, &pods, current.as_deref()) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let (namespace, name) = (&key.namespace, &key.name);
         let result = match current {
@@ -84,11 +78,11 @@ impl Controller {
             Some(_) => api.replace(name, &PostParams::default(), &wanted).await,
         };
         match result {
-            Ok(_) => Ok(Outcome::Done),
-            Err(error) if retry::is_namespace_terminating(&error) => Ok(Outcome::Done),
+            Ok(_) => Ok(Reconciled::Done),
+            Err(error) if retry::is_namespace_terminating(&error) => Ok(Reconciled::Done),
             // Our cache was behind.
             Err(error) if retry::is_already_exists(&error) => {
-                Ok(Outcome::After(crate::written::CATCH_UP))
+                Ok(Reconciled::After(crate::written::CATCH_UP))
             }
             Err(error) => {
                 if !retry::is_conflict(&error) {

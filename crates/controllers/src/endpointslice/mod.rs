@@ -6,7 +6,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -17,7 +17,7 @@ use trace::{Hop, Span};
 
 use crate::lookup::{self, Labelled, Selecting, in_namespace};
 use crate::service_pods::services_selecting;
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error, meta};
 use plan::{Action, Place};
@@ -46,7 +46,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             queue.clone(),
         ),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         config,
         services,
         labelled_pods: Labelled::of(&pods),
@@ -55,12 +55,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         slices,
         nodes,
         written: Written::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("endpointslice", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("endpointslice", 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -74,8 +70,8 @@ struct Controller {
     written: Written,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.services.synced().await;
         self.pods.synced().await;
         self.slices.synced().await;
@@ -83,16 +79,16 @@ impl Controller {
         // The slices of a deleted Service go with it, by their owner reference.
         let Some(service) = self.services.get(&key.namespace, &key.name) else {
             self.written.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let Some(selector) = lookup::service_selector(&service) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if service.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         if !self.written.is_shown(key, &self.slices) {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let pods = self.labelled_pods.having(&key.namespace, selector);
         let mut slices = self.slices_of.get(&in_namespace(&key.namespace, &key.name));
@@ -129,9 +125,11 @@ impl Controller {
                 }
             }
         }
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
+}
 
+impl Controller {
     /// A span for each pod whose endpoint became ready by this write.
     fn record_ready(&self, slice: &EndpointSlice, before: &[Arc<EndpointSlice>], started: i64) {
         let now = self.config.environment.now_micros();

@@ -5,7 +5,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::endpointslice::packing::Action;
 use crate::endpointslice::{MANAGED_BY_LABEL, SERVICE_LABEL};
 use crate::lookup::{self, in_namespace};
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error};
 
@@ -33,7 +33,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&endpoints, &queue, own_key),
         enqueue(&slices, &queue, mirrored),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("endpoint-slice-mirroring-controller"),
         config,
         services,
@@ -41,17 +41,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         slices_of: lookup::by_service(&slices),
         slices,
         written: Written::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
     watching::run(
         "endpointslice-mirroring",
         2,
         queue,
         feeds,
-        reconcile,
+        controller,
         shutdown,
     )
     .await;
@@ -67,8 +63,8 @@ struct Controller {
     written: Written,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.services.synced().await;
         self.endpoints.synced().await;
         self.slices.synced().await;
@@ -89,10 +85,10 @@ impl Controller {
                 self.delete(key, slice.metadata.name.as_deref().unwrap_or_default())
                     .await?;
             }
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if !self.written.is_shown(key, &self.slices) {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let (actions, skipped) = plan::plan(&endpoints, &existing);
         if !actions.is_empty() {
@@ -114,9 +110,11 @@ impl Controller {
                 Action::Delete { name } => self.delete(key, &name).await?,
             }
         }
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
+}
 
+impl Controller {
     async fn delete(&self, key: &ObjectKey, name: &str) -> Result<(), Error> {
         let api: Api<EndpointSlice> = Api::namespaced(self.config.client.clone(), &key.namespace);
         match api.delete(name, &DeleteParams::default()).await {

@@ -3,9 +3,7 @@
 
 mod plan;
 
-use std::sync::Arc;
-
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
@@ -13,7 +11,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, owner_key};
+use crate::watching::{self, Reconciler, enqueue, owner_key};
 use crate::{Config, Error};
 use plan::{claim, ephemeral, is_owned};
 
@@ -29,17 +27,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         // A claim that is removed too early is made again.
         enqueue(&claims, &queue, owner_key("Pod")),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("ephemeral_volume"),
         config,
         pods,
         claims,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("ephemeral-volume", 2, queue, feeds, reconcile, shutdown).await;
+    watching::run("ephemeral-volume", 2, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -49,14 +43,14 @@ struct Controller {
     claims: Informer<PersistentVolumeClaim>,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.claims.synced().await;
         let Some(pod) = self.pods.get(&key.namespace, &key.name) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if pod.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let api: Api<PersistentVolumeClaim> =
             Api::namespaced(self.config.client.clone(), &key.namespace);
@@ -76,7 +70,7 @@ impl Controller {
             match api.create(&PostParams::default(), &claim).await {
                 Ok(_) => {}
                 Err(error) if retry::is_namespace_terminating(&error) => {}
-                // Ours or somebody else's: the cache will say.
+                // The cache will show whether it is the pod's own.
                 Err(error) if retry::is_already_exists(&error) => return Err(error.into()),
                 Err(error) => {
                     let cause = format!("create PVC {name}: {}", client::retry::sentence(&error));
@@ -84,9 +78,11 @@ impl Controller {
                 }
             }
         }
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
+}
 
+impl Controller {
     fn fails(&self, pod: &Pod, volume: &Volume, cause: &str) -> Error {
         let message = format!("ephemeral volume {}: {cause}", volume.name);
         self.events.warning(pod, "FailedBinding", &message);

@@ -11,7 +11,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::{Recorder, Severity};
 use client::{ObjectKey, WorkQueue, retry};
 use graph::{Graph, NextStep};
@@ -69,19 +69,19 @@ struct Collector {
 }
 
 impl Collector {
-    async fn reconcile(&self, uid: &str) -> Result<Outcome, Error> {
+    async fn reconcile(&self, uid: &str) -> Result<Reconciled, Error> {
         let (node, step) = {
             let graph = self.graph.lock();
             match graph.get(uid) {
                 Some(node) => (node.clone(), graph.next_step(uid)),
-                None => return Ok(Outcome::Done),
+                None => return Ok(Reconciled::Done),
             }
         };
         if step == NextStep::Keep {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let Some(objects) = self.api_of(&node.api_version, &node.kind, &node.namespace) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         match step {
             NextStep::Keep => {}
@@ -95,7 +95,7 @@ impl Collector {
                 remove_finalizer(&objects, &node, ORPHAN).await?;
             }
         }
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
 
     /// Asks the API for what the graph cannot know, and acts on it.
@@ -246,7 +246,7 @@ async fn delete(
         Propagation::Foreground => DeleteParams::foreground(),
         Propagation::Orphan => DeleteParams::orphan(),
     };
-    // With the version too: somebody may adopt it while we look.
+    // With the version too: a controller may adopt it in the meantime.
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(node.uid.clone()),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, claim};
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error};
 use backoff::Backoff;
@@ -39,7 +39,7 @@ use view::View;
 pub use view::{condition, is_finished};
 
 const CONTROLLER: &str = "job-controller";
-/// Whose Jobs are ours: `spec.managedBy` names nobody else.
+/// Jobs are ours unless `spec.managedBy` names another controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
 /// A safety net for a watch that stays silent; its events come first.
 const CACHE_PATIENCE: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |pod: &Pod| watching::possible_owners(&jobs, pod)
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         control: PodControl::new(&config, CONTROLLER),
         written: Written::default(),
         memory: Mutex::default(),
@@ -65,12 +65,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         jobs,
         owned_pods: Controlled::of(&pods),
         pods,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    let running = watching::run("job", 4, queue, feeds, reconcile, shutdown);
+    let running = watching::run("job", 4, queue, feeds, controller, shutdown);
     futures::future::join(running, orphans).await;
 }
 
@@ -92,31 +88,31 @@ struct Memory {
     released: BTreeSet<String>,
 }
 
-impl Controller {
+impl Reconciler for Controller {
     /// 1. Unless the cache is behind what we wrote: look at the Job and its pods.
     /// 2. Carry out what is planned about them.
     /// 3. List newly ended pods in the status, let them go, move them into the totals; the last
     ///    condition comes when all are counted.
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.jobs.synced().await;
         self.pods.synced().await;
         if !self.written.is_shown(key, &self.jobs) {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let Some(job) = self.jobs.get(&key.namespace, &key.name) else {
             self.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let manager = job
             .spec
             .as_ref()
             .and_then(|spec| spec.managed_by.as_deref());
         if manager.is_some_and(|manager| manager != MANAGER) {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         if is_finished(&job) {
             self.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let is_current = self.control.is_current(key, uid, &self.pods).await?;
@@ -125,7 +121,7 @@ impl Controller {
         let selector = selector(&job);
         if selector == LabelSelector::default() {
             // It would never recognise its own pods and make new ones for ever.
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let all = self.owned_pods.claimable(&job.metadata, &selector);
         let pods = claim::claim_with(client, &*job, &selector, all, |_| true, &finalizers).await?;
@@ -157,9 +153,11 @@ impl Controller {
         }
         let waiting = (!is_current).then_some(CACHE_PATIENCE);
         let next = [retry, waiting].into_iter().flatten().min();
-        Ok(next.map_or(Outcome::Done, Outcome::After))
+        Ok(next.map_or(Reconciled::Done, Reconciled::After))
     }
+}
 
+impl Controller {
     /// Returns the pods there are then.
     async fn carry_out(
         &self,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -43,7 +43,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             {
                 control.remove_finalizer(&pod, pod::TRACKING).await?;
             }
-            Ok::<_, Error>(Outcome::Done)
+            Ok::<_, Error>(Reconciled::Done)
         }
     };
     watching::run("job-orphans", 1, queue, feeds, reconcile, shutdown).await;

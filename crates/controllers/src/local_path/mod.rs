@@ -7,7 +7,7 @@ pub use plan::host_name;
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
@@ -69,7 +69,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 ("", name) => controller.reconcile_volume(name).await?,
                 _ => controller.reconcile_claim(&key).await?,
             }
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
     };
     watching::run("local-path", 2, queue, feeds, reconcile, shutdown).await;
@@ -156,7 +156,7 @@ impl Controller {
         let volume = match plan::volume(&claim, &class, &node) {
             Ok(volume) => volume,
             Err(problem) => {
-                failed(problem);
+                failed(problem.to_string());
                 return Ok(());
             }
         };

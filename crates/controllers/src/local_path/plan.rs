@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use thiserror::Error;
 
 use super::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER};
 use crate::meta;
@@ -36,31 +37,44 @@ pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The volume for a claim on a node, or why there cannot be one.
+/// Why a claim cannot have a volume on a node.
+#[derive(Debug, Error)]
+pub enum ProvisioningError {
+    #[error("only volumes with a file system can be provisioned")]
+    Mode,
+    #[error("a volume on one node cannot be {0}")]
+    AccessMode(String),
+    #[error("claim.Spec.Selector is not supported for dynamic provisioning")]
+    Selector,
+    #[error("node {0:?} has no label {label}", label = HOST_NAME)]
+    NoHostName(String),
+}
+
+/// The volume for a claim on a node.
 pub fn volume(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     node: &Node,
-) -> Result<PersistentVolume, String> {
+) -> Result<PersistentVolume, ProvisioningError> {
     let spec = claim.spec.clone().unwrap_or_default();
     if semantics::volume::claim_mode(claim) != "Filesystem" {
-        return Err("only volumes with a file system can be provisioned".to_string());
+        return Err(ProvisioningError::Mode);
     }
     let modes = spec.access_modes.clone().unwrap_or_default();
     if let Some(mode) = modes
         .iter()
         .find(|mode| !matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod"))
     {
-        return Err(format!("a volume on one node cannot be {mode}"));
+        return Err(ProvisioningError::AccessMode(mode.clone()));
     }
     if spec.selector.is_some() {
-        return Err("claim.Spec.Selector is not supported for dynamic provisioning".to_string());
+        return Err(ProvisioningError::Selector);
     }
-    let node_name = node.metadata.name.as_deref().unwrap_or_default();
     let labels = node.metadata.labels.as_ref();
     let host_name = labels.and_then(|labels| labels.get(HOST_NAME));
     let Some(host_name) = host_name else {
-        return Err(format!("node {node_name:?} has no label {HOST_NAME}"));
+        let name = node.metadata.name.clone().unwrap_or_default();
+        return Err(ProvisioningError::NoHostName(name));
     };
     let offered = meta::annotation(&node.metadata, DIRECTORY_ANNOTATION);
     let name = volume_name(claim);
@@ -119,13 +133,13 @@ pub fn volume(
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     Keep,
-    /// Released, and its policy says that nobody needs it.
+    /// It is released, and its policy is Delete.
     Delete,
-    /// Its node has left the cluster: nobody will remove the directory.
+    /// Its node has left the cluster, so that no kubelet will remove the directory.
     Forget,
 }
 
-/// `node_exists` tells whether a node with that host name is in the cluster.
+/// `node_exists` says whether a node with that host name is in the cluster.
 pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fate {
     if meta::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
         return Fate::Keep;

@@ -5,10 +5,9 @@ mod conditions;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use conditions::Findings;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -20,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{self, Served};
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -34,17 +33,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |pod: &Pod| emptied(&namespaces, &pods, pod)
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         config,
         namespaces,
         pods,
         deleting: Mutex::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key.name).await }
     };
-    watching::run("namespace", 10, queue, feeds, reconcile, shutdown).await;
+    watching::run("namespace", 10, queue, feeds, controller, shutdown).await;
 }
 
 /// The pod's namespace, if it is being deleted and this was its last pod. To look at all that is
@@ -70,32 +65,35 @@ struct Controller {
     deleting: Mutex<BTreeMap<String, (String, Instant)>>,
 }
 
-impl Controller {
-    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
+        let name = key.name.as_str();
         let Some(namespace) = self.namespaces.get("", name) else {
             self.deleting.lock().remove(name);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let Some(deleted_at) = namespace.metadata.deletion_timestamp.clone() else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if !plan::has_our_finalizer(&namespace) {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let left = self.grace_of(&namespace);
         if !left.is_zero() {
-            return Ok(Outcome::After(left));
+            return Ok(Reconciled::After(left));
         }
         let age = self.config.environment.now().as_second() - deleted_at.0.as_second();
         let findings = self.empty(name, age).await;
         self.report(&namespace, name, &findings).await?;
         if findings.is_clean() {
             self.finalize(&namespace, name).await?;
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
-        Ok(Outcome::After(plan::until_next_look(age)))
+        Ok(Reconciled::After(plan::until_next_look(age)))
     }
+}
 
+impl Controller {
     /// How long a namespace is still left alone, counted from when we saw its deletion.
     fn grace_of(&self, namespace: &Namespace) -> Duration {
         let grace = self.config.namespace_grace;
@@ -229,7 +227,7 @@ impl Controller {
         {
             Ok(_) => Ok(()),
             Err(error) if retry::is_not_found(&error) => Ok(()),
-            // Only the report failed; emptying goes on.
+            // Only the status write failed; emptying continues.
             Err(error) if retry::is_conflict(&error) && !findings.is_clean() => Ok(()),
             Err(error) => Err(error.into()),
         }

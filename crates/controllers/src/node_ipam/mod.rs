@@ -6,7 +6,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Change, Informer, ObjectKey, WorkQueue, retry};
 use ipnet::Ipv4Net;
@@ -17,7 +17,7 @@ use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching;
+use crate::watching::{self, Reconciler};
 use crate::written::CATCH_UP;
 use crate::{Config, Error};
 use plan::{Holder, NODE_BITS, Pool};
@@ -46,21 +46,17 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         follow_service_ranges(service_ranges, known.clone()),
         follow_nodes(nodes.clone(), known.clone(), queue.clone()),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("cidrAllocator"),
         config,
         nodes,
         known,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key.name).await }
     };
     // One worker: two nodes must not choose the same range.
-    watching::run("node-ipam", 1, queue, feeds, reconcile, shutdown).await;
+    watching::run("node-ipam", 1, queue, feeds, controller, shutdown).await;
 }
 
-/// Which ranges are taken, as far as our caches have told.
+/// Which ranges are taken, as far as our caches show.
 struct Known {
     pool: Pool,
     nodes_are_listed: bool,
@@ -120,21 +116,22 @@ struct Controller {
     known: Arc<Mutex<Known>>,
 }
 
-impl Controller {
-    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
+        let name = key.name.as_str();
         let promised = Holder::Promised(name.to_owned());
         let Some(node) = self.nodes.get("", name) else {
             self.known.lock().pool.remove(&promised);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         if !ranges(&node).is_empty() {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let invitations = self.invitations()?;
         let free = {
             let mut known = self.known.lock();
             if !known.nodes_are_listed || !known.service_ranges_are_listed {
-                return Ok(Outcome::After(CATCH_UP));
+                return Ok(Reconciled::After(CATCH_UP));
             }
             known.pool.remove(&promised);
             let free = known.pool.give(name, &invitations);
@@ -144,7 +141,7 @@ impl Controller {
         let Some(free) = free else {
             let message = format!("Node {name} status is now: CIDRNotAvailable");
             self.events.normal(&*node, "CIDRNotAvailable", message);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let text = free.to_string();
         let patch = serde_json::json!({
@@ -157,16 +154,18 @@ impl Controller {
             .await
         {
             Err(error) if !retry::is_not_found(&error) => Err(error.into()),
-            _ => Ok(Outcome::Done),
+            _ => Ok(Reconciled::Done),
         }
     }
+}
 
+impl Controller {
     /// The ranges of invitations, by node.
     fn invitations(&self) -> Result<Vec<(String, Ipv4Net)>, Error> {
         let Some(reserved) = &self.config.reserved_pod_ranges else {
             return Ok(Vec::new());
         };
-        let all = reserved().map_err(Error::Object)?;
+        let all = reserved().map_err(Error::PodRanges)?;
         let all = all.into_iter();
         Ok(all
             .filter_map(|(node, text)| Some((node, text.parse().ok()?)))

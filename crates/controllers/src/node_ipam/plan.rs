@@ -11,7 +11,7 @@ pub const NODE_BITS: u8 = 24;
 
 pub struct Pool {
     range: Ipv4Net,
-    /// The numbers of the parts that nobody has.
+    /// The numbers of the parts that are free.
     free: BTreeSet<u32>,
     /// How many holders each other part has.
     users: BTreeMap<u32, usize>,
@@ -84,7 +84,7 @@ impl Pool {
         self.first_free()
     }
 
-    /// The first part that overlaps nothing that somebody has.
+    /// The first part that overlaps no range in use.
     fn first_free(&self) -> Option<Ipv4Net> {
         let part = *self.free.first()?;
         let address = u32::from(self.range.network()) + part * (1 << (32 - NODE_BITS));

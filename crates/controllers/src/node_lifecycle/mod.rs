@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue};
+use crate::watching::{self, Reconciler, enqueue};
 use crate::written::CATCH_UP;
 use crate::{Config, Error, lookup};
 use zones::{Census, Limiter};
@@ -49,7 +49,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             )]
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("node-controller"),
         config,
         nodes,
@@ -59,12 +59,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         census,
         known: Mutex::default(),
         limiter: Mutex::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key.name).await }
     };
-    watching::run("node-lifecycle", 2, queue, feeds, reconcile, shutdown).await;
+    watching::run("node-lifecycle", 2, queue, feeds, controller, shutdown).await;
 }
 
 /// Keeps the census in step with the nodes, and enqueues each node after it was counted.
@@ -114,13 +110,14 @@ struct Controller {
     limiter: Mutex<Limiter>,
 }
 
-impl Controller {
-    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
+        let name = key.name.as_str();
         self.nodes.synced().await;
         self.leases.synced().await;
         self.pods.synced().await;
         if !self.census.lock().is_complete() {
-            return Ok(Outcome::After(CATCH_UP));
+            return Ok(Reconciled::After(CATCH_UP));
         }
         let Some(node) = self.nodes.get("", name) else {
             let known = self.known.lock().remove(name);
@@ -128,7 +125,7 @@ impl Controller {
                 let message = format!("Removing Node {name} from Controller");
                 self.record_event(&known.node, "RemovingNode", &message);
             }
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let age = self.age_of_heartbeat(&node, name);
         let grace = match plan::condition(&node, "Ready") {
@@ -142,9 +139,11 @@ impl Controller {
         self.mark_pods_not_ready(&node).await?;
         let wait = self.update_taints(&node, name).await?;
         let next = grace.saturating_sub(age).max(Duration::from_secs(5));
-        Ok(Outcome::After(wait.map_or(next, |wait| wait.min(next))))
+        Ok(Reconciled::After(wait.map_or(next, |wait| wait.min(next))))
     }
+}
 
+impl Controller {
     fn record_event(&self, node: &Node, reason: &str, message: &str) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let message = format!("Node {name} event: {message}");

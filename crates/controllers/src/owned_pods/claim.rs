@@ -14,11 +14,11 @@ use crate::{Error, meta};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     Ours,
-    /// Nobody controls it and the selector matches.
+    /// It has no controller and the selector matches.
     Adopt,
     /// Ours, but the selector does not match any more.
     Release,
-    /// Somebody else's business.
+    /// It belongs to another controller, or the selector does not match.
     Ignore,
 }
 

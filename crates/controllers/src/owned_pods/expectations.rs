@@ -73,7 +73,7 @@ impl Expectations {
         }
     }
 
-    /// Nobody knows whether it happened.
+    /// It is unknown whether it happened.
     pub fn doubt(&self, key: &ObjectKey, owner: &str, name: &str, deed: Deed) {
         self.with(key, owner, |expected| {
             expected.doubts.insert(name.to_owned(), deed);

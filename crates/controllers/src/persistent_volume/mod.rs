@@ -6,9 +6,7 @@
 pub mod matching;
 pub mod plan;
 
-use std::sync::Arc;
-
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{
@@ -21,7 +19,7 @@ use semantics::pod_claim::pod_claims;
 use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{self, in_namespace};
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error, meta};
 use plan::{ClaimStep, Notice, Reclaim, VolumeStep};
 
@@ -85,7 +83,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             }
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("persistentvolume-controller"),
         config,
         usable_volumes: volumes.index("usable", Terms::All(usable_by)),
@@ -95,13 +93,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         classes,
         pods,
         queue: queue.clone(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
     // One worker: two claims must not choose the same volume.
-    watching::run("persistent-volume", 1, queue, feeds, reconcile, shutdown).await;
+    watching::run("persistent-volume", 1, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -130,8 +124,8 @@ fn usable_by(volume: &PersistentVolume) -> Vec<String> {
     }]
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.volumes.synced().await;
         self.claims.synced().await;
         self.classes.synced().await;
@@ -140,9 +134,11 @@ impl Controller {
             true => self.reconcile_volume(&key.name).await?,
             false => self.reconcile_claim(key).await?,
         }
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
+}
 
+impl Controller {
     async fn reconcile_claim(&self, key: &ObjectKey) -> Result<(), Error> {
         let Some(claim) = self.claims.get(&key.namespace, &key.name) else {
             return Ok(());

@@ -36,9 +36,9 @@ pub enum ClaimStep {
     Bind(Arc<PersistentVolume>),
     /// It named no class: give it the default one.
     UseClass(String),
-    /// Somebody outside is to make a volume.
+    /// An external provisioner is to make a volume.
     Provision { provisioner: String },
-    /// Its volume is gone or somebody else's.
+    /// Its volume is gone or bound to another claim.
     Lost(Notice),
 }
 
@@ -252,11 +252,11 @@ pub enum VolumeStep {
 
 #[derive(Debug, PartialEq)]
 pub enum Reclaim {
-    /// It stays as it is, for somebody to look at.
+    /// It stays as it is; an administrator reclaims it.
     Retain,
-    /// Whoever provisioned it deletes it.
+    /// Its provisioner deletes it.
     ByProvisioner,
-    /// Nobody can reclaim it.
+    /// No provisioner can reclaim it.
     Fail {
         reason: &'static str,
         message: String,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
+use environment::go_duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
+use thiserror::Error;
 
 use super::plan::Measure;
 
@@ -30,6 +32,25 @@ struct ContainerMetrics {
     usage: BTreeMap<String, String>,
 }
 
+/// Why there are no metrics of pods. The messages are parts of conditions and Events.
+#[derive(Debug, Error)]
+pub enum MetricsError {
+    #[error("the request could not be built")]
+    Request(#[from] http::Error),
+    /// Its message is the server's own, because conditions repeat it.
+    #[error("unable to fetch metrics from resource metrics API: {}", sentence(.0))]
+    Api(kube::Error),
+    #[error("no metrics returned from resource metrics API")]
+    Empty,
+}
+
+fn sentence(error: &kube::Error) -> String {
+    match client::retry::is_not_found(error) {
+        true => "the server could not find the requested resource (get pods.metrics.k8s.io)".into(),
+        false => client::retry::sentence(error),
+    }
+}
+
 /// By pod name: of one container, or of all together.
 pub async fn fetch(
     client: &kube::Client,
@@ -37,7 +58,7 @@ pub async fn fetch(
     selector: &str,
     resource: &str,
     container: Option<&str>,
-) -> Result<BTreeMap<String, Measure>, String> {
+) -> Result<BTreeMap<String, Measure>, MetricsError> {
     let selector: String = selector
         .bytes()
         .map(|byte| match byte {
@@ -50,19 +71,11 @@ pub async fn fetch(
     let path = format!(
         "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={selector}"
     );
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(|error| error.to_string())?;
-    let list: PodMetricsList = client.request(request).await.map_err(|error| {
-        let cause = match client::retry::is_not_found(&error) {
-            true => "the server could not find the requested resource (get pods.metrics.k8s.io)"
-                .to_owned(),
-            false => client::retry::sentence(&error),
-        };
-        format!("unable to fetch metrics from resource metrics API: {cause}")
-    })?;
+    let request = http::Request::get(path).body(Vec::new())?;
+    let list = client.request(request).await;
+    let list: PodMetricsList = list.map_err(MetricsError::Api)?;
     if list.items.is_empty() {
-        return Err("no metrics returned from resource metrics API".to_owned());
+        return Err(MetricsError::Empty);
     }
     let measures = list.items.into_iter().filter_map(|pod| {
         let counted = pod.containers.iter();
@@ -88,7 +101,7 @@ fn measured(usage: &str) -> Option<i64> {
 }
 
 fn window(text: &str) -> SignedDuration {
-    text.parse().unwrap_or(SignedDuration::from_secs(30))
+    go_duration::parse(text).map_or(SignedDuration::from_secs(30), SignedDuration::from_nanos)
 }
 
 #[cfg(test)]

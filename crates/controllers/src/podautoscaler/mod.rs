@@ -9,11 +9,12 @@ mod status;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::selector::LabelSelector;
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Informer, ObjectKey, WorkQueue, events, retry};
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::Scale;
@@ -31,7 +32,8 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::lookup::Labelled;
-use crate::{Config, Error, watching};
+use crate::watching::{self, Reconciler};
+use crate::{Config, Error};
 use behavior::Memory;
 use plan::{Observed, Proposal, Target, Tolerance};
 use selectors::Selectors;
@@ -47,7 +49,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
     let feeds = enqueue_changed_specs(scalers.clone(), queue.clone());
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("horizontal-pod-autoscaler"),
         memory: Mutex::default(),
         selectors: Mutex::default(),
@@ -55,12 +57,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         scalers,
         labelled_pods: Labelled::of(&pods),
         pods,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("podautoscaler", 2, queue, feeds, reconcile, shutdown).await;
+    watching::run("podautoscaler", 2, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -81,14 +79,14 @@ struct Recommendation {
     metric: String,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.scalers.synced().await;
         self.pods.synced().await;
         let Some(scaler) = self.scalers.get(&key.namespace, &key.name) else {
             self.memory.lock().remove(key);
             self.selectors.lock().remove(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let now = self.config.environment.now();
         let mut status = scaler.status.clone().unwrap_or_default();
@@ -115,9 +113,11 @@ impl Controller {
         if let Err(reason) = result {
             tracing::debug!(%key, reason, "not scaled");
         }
-        Ok(Outcome::After(PERIOD))
+        Ok(Reconciled::After(PERIOD))
     }
+}
 
+impl Controller {
     async fn scale(
         &self,
         key: &ObjectKey,
@@ -441,12 +441,14 @@ impl Controller {
                            nor an average value (usage) target was set";
             (reason, message.to_owned())
         })?;
-        let fails = |cause: String| (reason, format!("failed to get {resource} {what}: {cause}"));
+        let fails =
+            |cause: &dyn Display| (reason, format!("failed to get {resource} {what}: {cause}"));
         let client = &self.config.client;
         let measures = metrics::fetch(client, &key.namespace, selector, resource, container)
             .await
             .map_err(|cause| {
-                fails(format!(
+                let cause = environment::chain(&cause);
+                fails(&format!(
                     "unable to get metrics for resource {resource}: {cause}"
                 ))
             })?;
@@ -458,7 +460,8 @@ impl Controller {
             container,
             now,
         };
-        let proposal = plan::propose(observed, target, tolerance).map_err(fails)?;
+        let proposal = plan::propose(observed, target, tolerance);
+        let proposal = proposal.map_err(|cause| fails(&cause))?;
         let name = match (target, container) {
             (Target::Average(_), _) => format!("{resource} resource"),
             (_, None) => format!("{resource} resource utilization (percentage of request)"),

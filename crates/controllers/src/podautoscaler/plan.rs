@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use semantics::pod::sidecars;
 use semantics::pod_resources::{self, Counted, may_be_pod_level};
+use thiserror::Error;
 
 /// A young pod's CPU counts only when it is ready, and for a whole window of measurement.
 const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
@@ -63,13 +64,34 @@ pub struct Observed<'a> {
     pub now: Timestamp,
 }
 
+/// Why a metric proposes no number of pods. The messages are parts of conditions and Events.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum ProposalError {
+    #[error("no pods returned by selector while calculating replica count")]
+    NoPods,
+    #[error("did not receive metrics for targeted pods (pods might be unready)")]
+    NoMetrics,
+    #[error("no metrics returned matched known pods")]
+    NoRequests,
+    #[error("container {container} not found in Pod {pod}")]
+    NoContainer { container: String, pod: String },
+    #[error("missing pod-level request for {resource} in Pod {pod}")]
+    NoPodRequest { resource: String, pod: String },
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    NoContainerRequest {
+        resource: String,
+        container: String,
+        pod: String,
+    },
+}
+
 pub fn propose(
     observed: Observed<'_>,
     target: Target,
     tolerance: Tolerance,
-) -> Result<Proposal, String> {
+) -> Result<Proposal, ProposalError> {
     if observed.pods.is_empty() {
-        return Err("no pods returned by selector while calculating replica count".to_owned());
+        return Err(ProposalError::NoPods);
     }
     let groups = Groups::of(&observed);
     let mut used: BTreeMap<String, i64> = observed
@@ -79,8 +101,7 @@ pub fn propose(
         .map(|(name, measure)| (name.clone(), measure.milli))
         .collect();
     if used.is_empty() {
-        let message = "did not receive metrics for targeted pods (pods might be unready)";
-        return Err(message.to_owned());
+        return Err(ProposalError::NoMetrics);
     }
     let requests = match target {
         Target::Utilization(_) => requests(&observed)?,
@@ -193,7 +214,7 @@ fn ratio(
     used: &BTreeMap<String, i64>,
     requests: &BTreeMap<String, i64>,
     target: Target,
-) -> Result<Ratio, String> {
+) -> Result<Ratio, ProposalError> {
     let count = used.len().max(1) as i64;
     match target {
         Target::Average(wanted) => {
@@ -212,7 +233,7 @@ fn ratio(
                 .filter_map(|(name, _)| requests.get(name))
                 .sum();
             if requested == 0 {
-                return Err("no metrics returned matched known pods".to_owned());
+                return Err(ProposalError::NoRequests);
             }
             let utilization = (total.saturating_mul(100) / requested) as i32;
             Ok(Ratio {
@@ -224,7 +245,7 @@ fn ratio(
     }
 }
 
-fn requests(observed: &Observed<'_>) -> Result<BTreeMap<String, i64>, String> {
+fn requests(observed: &Observed<'_>) -> Result<BTreeMap<String, i64>, ProposalError> {
     let mut requests = BTreeMap::new();
     for pod in observed.pods {
         let name = pod.metadata.name.clone().unwrap_or_default();
@@ -234,8 +255,8 @@ fn requests(observed: &Observed<'_>) -> Result<BTreeMap<String, i64>, String> {
     Ok(requests)
 }
 
-fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, String> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
+fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, ProposalError> {
+    let name = || pod.metadata.name.clone().unwrap_or_default();
     let Some(spec) = &pod.spec else {
         return Ok(0);
     };
@@ -243,7 +264,10 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
         return pod_resources::requests(spec, Counted::Spec)
             .get(resource)
             .map(Quantity::milli)
-            .ok_or_else(|| format!("missing pod-level request for {resource} in Pod {name}"));
+            .ok_or_else(|| ProposalError::NoPodRequest {
+                resource: resource.to_owned(),
+                pod: name(),
+            });
     }
     let counted: Vec<&Container> = spec
         .containers
@@ -252,17 +276,22 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
         .filter(|one| container.is_none_or(|wanted| one.name == wanted))
         .collect();
     if let (Some(wanted), true) = (container, counted.is_empty()) {
-        return Err(format!("container {wanted} not found in Pod {name}"));
+        let container = wanted.to_owned();
+        return Err(ProposalError::NoContainer {
+            container,
+            pod: name(),
+        });
     }
     let mut total = 0;
     for container in counted {
         let resources = container.resources.as_ref();
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let Some(request) = requests.and_then(|requests| requests.get(resource)) else {
-            let container = &container.name;
-            return Err(format!(
-                "missing request for {resource} in container {container} of Pod {name}"
-            ));
+            return Err(ProposalError::NoContainerRequest {
+                resource: resource.to_owned(),
+                container: container.name.clone(),
+                pod: name(),
+            });
         };
         total += milli(&request.0);
     }
@@ -367,9 +396,17 @@ mod tests {
         assert_eq!(request(&pod, "cpu", None), Ok(2100));
         assert_eq!(request(&pod, "memory", None), Ok(12_000));
         assert_eq!(request(&pod, "cpu", Some("c")), Ok(1000));
-        let missing = "missing request for cpu in container d of Pod a";
-        assert_eq!(request(&pod, "cpu", Some("d")), Err(missing.to_owned()));
-        let missing = "missing pod-level request for gpu in Pod a";
-        assert_eq!(request(&pod, "gpu", None), Err(missing.to_owned()));
+        let failure = |resource, container| {
+            let failure = request(&pod, resource, container).err();
+            failure.map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(
+            failure("cpu", Some("d")),
+            "missing request for cpu in container d of Pod a"
+        );
+        assert_eq!(
+            failure("gpu", None),
+            "missing pod-level request for gpu in Pod a"
+        );
     }
 }

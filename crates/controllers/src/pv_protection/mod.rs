@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Api;
@@ -25,7 +25,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 let step = finalizers::step(&*volume, FINALIZER, plan::is_in_use(&volume));
                 finalizers::carry_out(&api, &*volume, FINALIZER, step).await?;
             }
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
     };
     watching::run("pv-protection", 1, queue, feed, reconcile, shutdown).await;

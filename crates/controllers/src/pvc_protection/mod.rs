@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Index, Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Api;
@@ -48,9 +48,9 @@ async fn reconcile(
     claims: &Informer<PersistentVolumeClaim>,
     users: &Index<Pod>,
     key: &ObjectKey,
-) -> Result<Outcome, Error> {
+) -> Result<Reconciled, Error> {
     let Some(claim) = claims.get(&key.namespace, &key.name) else {
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     };
     let cached = users.get(&in_namespace(&key.namespace, &key.name));
     let in_use = cached.iter().any(|pod| uses(pod, &claim));
@@ -65,5 +65,5 @@ async fn reconcile(
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(config.client.clone(), &key.namespace);
     finalizers::carry_out(&api, &*claim, FINALIZER, step).await?;
-    Ok(Outcome::Done)
+    Ok(Reconciled::Done)
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, expectations, from_template};
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use plan::{Observed, Plan};
 use replacements::Replacements;
@@ -37,7 +37,7 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
         enqueue(&pods, &queue, owner_key(K::KIND)),
         orphans,
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         control: PodControl::new(&config, K::CONTROLLER),
         replacements: Replacements::default(),
         config,
@@ -45,12 +45,8 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
         owned_pods: Controlled::of(&pods),
         sets,
         pods,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run(K::CONTROLLER, 4, queue, feeds, reconcile, shutdown).await;
+    watching::run(K::CONTROLLER, 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller<K> {
@@ -63,21 +59,21 @@ struct Controller<K> {
     replacements: Replacements,
 }
 
-impl<K: Replicated> Controller<K> {
+impl<K: Replicated> Reconciler for Controller<K> {
     /// 1. Wait until the cache shows what we did last time.
     /// 2. Claim the pods that are ours and carry out what is planned about them.
     /// 3. Write the status when it changed.
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.sets.synced().await;
         self.pods.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
             self.replacements.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let uid = set.meta().uid.as_deref().unwrap_or_default();
         if !self.control.is_current(key, uid, &self.pods).await? {
-            return Ok(Outcome::After(expectations::LONGEST_WAIT));
+            return Ok(Reconciled::After(expectations::LONGEST_WAIT));
         }
         let pods = self.owned_pods.claimable(set.meta(), &set.selector());
         let owned = self
@@ -103,11 +99,13 @@ impl<K: Replicated> Controller<K> {
             None => {
                 let next = [observed.next_availability(now), replacing];
                 let next = next.into_iter().flatten().min();
-                Ok(next.map_or(Outcome::Done, Outcome::After))
+                Ok(next.map_or(Reconciled::Done, Reconciled::After))
             }
         }
     }
+}
 
+impl<K: Replicated> Controller<K> {
     /// Takes those pods from the plan whose creation has to wait because others before them failed.
     /// Returns when they may be created.
     fn hold_back(

@@ -28,7 +28,7 @@ struct State {
     /// The creation time of the youngest failed pod that was replaced, and that waits.
     youngest_settled: i64,
     youngest: i64,
-    /// The pause that is under way has been told in an Event.
+    /// Whether an Event about the present delay has been written.
     announced: bool,
 }
 

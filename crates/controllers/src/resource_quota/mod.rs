@@ -13,7 +13,7 @@ use std::time::Duration;
 use api::Value;
 use api::quota::Evaluator;
 use api::resources::Amounts;
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Change, Informer, Metadata, Object, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
@@ -25,14 +25,14 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching;
+use crate::watching::{self, Reconciler};
 use crate::{Config, Error, discovery};
 use plan::Counts;
 use pod_changes::uses_another_amount;
 use tally::Tally;
 use usage::Counted;
 
-/// Mends what nobody told us of.
+/// How often all quotas are counted again, to correct what no watch event showed.
 const RECOUNT: Duration = Duration::from_secs(300);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -57,7 +57,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             old.spec != new.spec
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         config,
         quotas,
         pods,
@@ -67,12 +67,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         others: Mutex::default(),
         seen,
         tallies,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("resource-quota", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("resource-quota", 4, queue, feeds, controller, shutdown).await;
 }
 
 /// Enqueues a quota that is new or whose limits have changed. Not when its use has: that was
@@ -185,21 +181,21 @@ struct Controller {
     services: Informer<Service>,
     claims: Informer<PersistentVolumeClaim>,
     queue: WorkQueue<ObjectKey>,
-    /// Kinds that some quota counts and nobody else watches, by `plural.group`. None if nothing
+    /// Kinds that some quota counts and no other part watches, by `plural.group`. None if nothing
     /// of that name is served.
     others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
     seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
     tallies: Tallies,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.pods.synced().await;
         self.services.synced().await;
         self.claims.synced().await;
         let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
             self.tallies.lock().remove(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let (still, waited) = Seen::look(&self.seen, key, &quota);
         let document = value(&*quota)?;
@@ -229,9 +225,11 @@ impl Controller {
                 None => None,
             };
         }
-        Ok(Outcome::After(plan.again.unwrap_or(RECOUNT)))
+        Ok(Reconciled::After(plan.again.unwrap_or(RECOUNT)))
     }
+}
 
+impl Controller {
     /// What the pods, Services and claims of the namespace use. Only those are looked at that have
     /// changed since the last time; all of them when the quota's spec has, or after a while.
     fn count(

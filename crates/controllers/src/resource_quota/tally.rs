@@ -35,7 +35,7 @@ impl Tally {
         }
     }
 
-    /// Whether it still tells about a quota with this spec, and is not too old to be believed.
+    /// Whether it still describes a quota with this spec, and is recent enough to be used.
     pub fn is_current(&self, spec: Option<&ResourceQuotaSpec>, longest: Duration) -> bool {
         self.spec.as_ref() == spec && self.counted_at.elapsed() < longest
     }

@@ -5,7 +5,7 @@ mod plan;
 
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -60,36 +60,36 @@ async fn reconcile(
     ranges: &Informer<ServiceCIDR>,
     addresses: &Informer<IPAddress>,
     name: &str,
-) -> Result<Outcome, Error> {
+) -> Result<Reconciled, Error> {
     ranges.synced().await;
     addresses.synced().await;
     let Some(range) = ranges.get("", name) else {
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     };
     let api: Api<ServiceCIDR> = Api::all(config.client.clone());
     let Some(deleted_at) = &range.metadata.deletion_timestamp else {
         let step = finalizers::step(&*range, FINALIZER, true);
         if step != Step::Keep {
             finalizers::carry_out(&api, &*range, FINALIZER, step).await?;
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         let message = "Kubernetes Service CIDR is ready";
         report(config, &api, &range, "True", "", message).await?;
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     };
     if !can_be_deleted(&range, &ranges.list(), &addresses.list()) {
         let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
         report(config, &api, &range, "False", "Terminating", message).await?;
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     }
     let age = config.environment.now().as_second() - deleted_at.0.as_second();
     let left = SETTLING.saturating_sub(Duration::from_secs(age.max(0) as u64));
     if !left.is_zero() {
-        return Ok(Outcome::After(left));
+        return Ok(Reconciled::After(left));
     }
     let step = finalizers::step(&*range, FINALIZER, false);
     finalizers::carry_out(&api, &*range, FINALIZER, step).await?;
-    Ok(Outcome::Done)
+    Ok(Reconciled::Done)
 }
 
 async fn report(

@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -46,7 +46,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             let (accounts, config_maps) = (accounts.clone(), config_maps.clone());
             async move {
                 let Some(namespace) = namespaces.get("", &key.name) else {
-                    return Ok(Outcome::Done);
+                    return Ok(Reconciled::Done);
                 };
                 let missing = plan::missing(
                     &namespace,
@@ -60,7 +60,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 if let Some(map) = missing.root_ca {
                     publish_root_ca(&publisher, &key.name, &map).await?;
                 }
-                Ok::<_, Error>(Outcome::Done)
+                Ok::<_, Error>(Reconciled::Done)
             }
         }
     };

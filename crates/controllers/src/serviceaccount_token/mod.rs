@@ -7,7 +7,7 @@ mod plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{in_namespace, namespace_of};
 use crate::owned_pods::of_uid;
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error, TokenSigner};
 use plan::{Fate, NAME};
 
@@ -43,19 +43,23 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             key.into_iter().collect()
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         config,
         signer,
         accounts,
         secrets_of: secrets.index("account", Terms::All(account_of)),
         secrets,
         held: Mutex::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("serviceaccount-token", 5, queue, feeds, reconcile, shutdown).await;
+    watching::run(
+        "serviceaccount-token",
+        5,
+        queue,
+        feeds,
+        controller,
+        shutdown,
+    )
+    .await;
 }
 
 /// The account that a Secret names.
@@ -75,8 +79,8 @@ struct Controller {
     held: Mutex<BTreeMap<ObjectKey, BTreeSet<String>>>,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.accounts.synced().await;
         self.secrets.synced().await;
         let secrets: Vec<Arc<Secret>> = self
@@ -92,7 +96,7 @@ impl Controller {
         let before = self.held.lock().get(key).cloned().unwrap_or_default();
         let lost: BTreeSet<String> = before.difference(&names).cloned().collect();
         if secrets.is_empty() && lost.is_empty() {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         }
         // A Secret may be here before its account has come to our cache.
         let account = match self.accounts.get(&key.namespace, &key.name) {
@@ -114,9 +118,11 @@ impl Controller {
             true => self.held.lock().remove(key),
             false => self.held.lock().insert(key.clone(), names),
         };
-        Ok(Outcome::Done)
+        Ok(Reconciled::Done)
     }
+}
 
+impl Controller {
     fn accounts_in(&self, key: &ObjectKey) -> Api<ServiceAccount> {
         Api::namespaced(self.config.client.clone(), &key.namespace)
     }

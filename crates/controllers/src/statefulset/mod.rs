@@ -6,10 +6,9 @@ mod retention;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -22,7 +21,7 @@ use crate::lookup::{Controlled, Selecting, in_namespace, namespace_of};
 use crate::owned_pods::expectations::Deed;
 use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, of_uid};
-use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::watching::{self, Reconciler, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
 use plan::{Action, Observed, Revision};
 
@@ -50,7 +49,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |claim: &PersistentVolumeClaim| sets_of_claim(&sets, claim)
         }),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         control: PodControl::new(&config, CONTROLLER),
         failures: FailuresByPlace::new(LONGEST_PAUSE),
         config,
@@ -60,12 +59,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         pods,
         claims,
         revisions,
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run(CONTROLLER, 4, queue, feeds, reconcile, shutdown).await;
+    watching::run(CONTROLLER, 4, queue, feeds, controller, shutdown).await;
 }
 
 struct Controller {
@@ -81,12 +76,12 @@ struct Controller {
     failures: FailuresByPlace,
 }
 
-impl Controller {
+impl Reconciler for Controller {
     /// 1. Wait until the cache shows what we did last time.
     /// 2. Make sure that the newest revision is that of the current template.
     /// 3. Carry out what is planned about pods and claims.
     /// 4. Write the status when it changed, and forget revisions beyond the limit.
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.sets.synced().await;
         self.pods.synced().await;
         self.claims.synced().await;
@@ -94,11 +89,11 @@ impl Controller {
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
             self.failures.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         if !self.control.is_current(key, uid, &self.pods).await? {
-            return Ok(Outcome::After(expectations::LONGEST_WAIT));
+            return Ok(Reconciled::After(expectations::LONGEST_WAIT));
         }
         let selector = selector(&set);
         let mut pods = self.owned_pods.claimable(&set.metadata, &selector);
@@ -172,9 +167,11 @@ impl Controller {
         let ready = pods.iter().map(|pod| &**pod);
         let available = meta::next_availability(ready, min_ready_seconds, now);
         let next = [available, plan.retry].into_iter().flatten().min();
-        Ok(next.map_or(Outcome::Done, Outcome::After))
+        Ok(next.map_or(Reconciled::Done, Reconciled::After))
     }
+}
 
+impl Controller {
     async fn carry_out(
         &self,
         key: &ObjectKey,

@@ -3,10 +3,9 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::events::Recorder;
 use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use jiff::Timestamp;
@@ -16,7 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key};
+use crate::watching::{self, Reconciler, enqueue, own_key};
 use crate::{Config, Error, lookup};
 use plan::Stay;
 
@@ -28,18 +27,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&pods, &queue, own_key),
         follow_taints(nodes.clone(), lookup::by_node(&pods), queue.clone()),
     );
-    let controller = Arc::new(Controller {
+    let controller = Controller {
         events: config.events("taint-eviction-controller"),
         config,
         nodes,
         pods,
         leaving: Mutex::default(),
-    });
-    let reconcile = move |key: ObjectKey| {
-        let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
     };
-    watching::run("taint-eviction", 4, queue, feeds, reconcile, shutdown).await;
+    watching::run("taint-eviction", 4, queue, feeds, controller, shutdown).await;
 }
 
 /// Looks at all pods of a node whose taints have changed.
@@ -67,8 +62,8 @@ struct Controller {
     leaving: Mutex<BTreeMap<ObjectKey, Timestamp>>,
 }
 
-impl Controller {
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Reconciled, Error> {
         self.nodes.synced().await;
         let pod = self
             .pods
@@ -76,10 +71,10 @@ impl Controller {
             .filter(|pod| pod.metadata.deletion_timestamp.is_none());
         let Some(pod) = pod else {
             self.leaving.lock().remove(key);
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let Some(node) = node_of(&pod).and_then(|node| self.nodes.get("", node)) else {
-            return Ok(Outcome::Done);
+            return Ok(Reconciled::Done);
         };
         let now = self.config.environment.now();
         let known = self.leaving.lock().get(key).copied();
@@ -90,23 +85,25 @@ impl Controller {
                     let message = format!("Cancelling deletion of Pod {key}");
                     self.events.normal(&*pod, "TaintManagerEviction", message);
                 }
-                Ok(Outcome::Done)
+                Ok(Reconciled::Done)
             }
             Stay::Until(second) if second > now.as_second() => {
                 self.leaving.lock().entry(key.clone()).or_insert(now);
                 let left = (second - now.as_second()) as u64;
-                Ok(Outcome::After(Duration::from_secs(left)))
+                Ok(Reconciled::After(Duration::from_secs(left)))
             }
             Stay::Until(_) => {
                 let message = format!("Marking for deletion Pod {key}");
                 self.events.normal(&*pod, "TaintManagerEviction", message);
                 self.evict(&pod, key, now).await?;
                 self.leaving.lock().remove(key);
-                Ok(Outcome::Done)
+                Ok(Reconciled::Done)
             }
         }
     }
+}
 
+impl Controller {
     async fn evict(&self, pod: &Pod, key: &ObjectKey, now: Timestamp) -> Result<(), Error> {
         let pods: Api<Pod> = Api::namespaced(self.config.client.clone(), &key.namespace);
         let patch = serde_json::json!({

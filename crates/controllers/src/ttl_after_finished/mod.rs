@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
@@ -29,28 +29,28 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             jobs.synced().await;
             match jobs.get(&key.namespace, &key.name) {
                 Some(job) => reconcile(&config, &key, &job).await,
-                None => Ok(Outcome::Done),
+                None => Ok(Reconciled::Done),
             }
         }
     };
     watching::run(CONTROLLER, 1, queue, feeds, reconcile, shutdown).await;
 }
 
-async fn reconcile(config: &Config, key: &ObjectKey, job: &Job) -> Result<Outcome, Error> {
+async fn reconcile(config: &Config, key: &ObjectKey, job: &Job) -> Result<Reconciled, Error> {
     let now = config.environment.now();
     match plan::expiry(job, now) {
-        Expiry::Never => return Ok(Outcome::Done),
-        Expiry::In(wait) => return Ok(Outcome::After(wait)),
+        Expiry::Never => return Ok(Reconciled::Done),
+        Expiry::In(wait) => return Ok(Reconciled::After(wait)),
         Expiry::Due => {}
     }
     // Our copy may be old, and the time to live may have been changed since.
     let api: Api<Job> = Api::namespaced(config.client.clone(), &key.namespace);
     let Some(fresh) = api.get_opt(&key.name).await? else {
-        return Ok(Outcome::Done);
+        return Ok(Reconciled::Done);
     };
     match plan::expiry(&fresh, now) {
-        Expiry::Never => return Ok(Outcome::Done),
-        Expiry::In(wait) => return Ok(Outcome::After(wait)),
+        Expiry::Never => return Ok(Reconciled::Done),
+        Expiry::In(wait) => return Ok(Reconciled::After(wait)),
         Expiry::Due => {}
     }
     let parameters = DeleteParams {
@@ -58,9 +58,9 @@ async fn reconcile(config: &Config, key: &ObjectKey, job: &Job) -> Result<Outcom
         ..of_uid(fresh.metadata.uid.as_deref().unwrap_or_default())
     };
     match api.delete(&key.name, &parameters).await {
-        Ok(_) => Ok(Outcome::Done),
+        Ok(_) => Ok(Reconciled::Done),
         Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
         Err(error) => Err(error.into()),
     }

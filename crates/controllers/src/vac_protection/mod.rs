@@ -2,7 +2,7 @@
 
 mod plan;
 
-use client::controller::Outcome;
+use client::controller::Reconciled;
 use client::{ObjectKey, Terms, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
@@ -45,12 +45,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             claims.synced().await;
             volumes.synced().await;
             let Some(class) = classes.get("", &key.name) else {
-                return Ok(Outcome::Done);
+                return Ok(Reconciled::Done);
             };
             let in_use = claims_of.count(&key.name) > 0 || volumes_of.count(&key.name) > 0;
             let step = finalizers::step(&*class, FINALIZER, in_use);
             finalizers::carry_out(&api, &*class, FINALIZER, step).await?;
-            Ok(Outcome::Done)
+            Ok(Reconciled::Done)
         }
     };
     watching::run("vac-protection", 1, queue, feeds, reconcile, shutdown).await;

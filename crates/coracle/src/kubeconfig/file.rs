@@ -90,7 +90,7 @@ impl Lock {
                     lock.display()
                 ),
                 Err(_) => {
-                    // Another program's file: nothing tells when it goes.
+                    // It is another program's file, and no event says when it is removed.
                     #[allow(clippy::disallowed_methods)]
                     std::thread::sleep(PAUSE);
                     waited += PAUSE;

@@ -122,7 +122,7 @@ impl Requester {
         let name = made.metadata.name.context("the request has no name")?;
         let signed = tokio::time::timeout(SIGNATURE_LIMIT, self.signed(&name)).await;
         Ok(Identity {
-            certificate: signed.context("nobody signed the request in time")??,
+            certificate: signed.context("the certificate request was not signed in time")??,
             key: key.serialize_pem(),
         })
     }

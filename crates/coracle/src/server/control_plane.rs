@@ -62,6 +62,8 @@ impl ControlPlane<'_> {
             }),
             cluster_domain: CLUSTER_DOMAIN.to_string(),
             compaction: store.compaction_interval(),
+            runtime_config: self.cluster.runtime_config.clone(),
+            feature_gates: self.cluster.feature_gates.clone(),
             admission: AdmissionConfig {
                 enabled: self.cluster.enable_admission_plugins.clone(),
                 pod_ranges: Some(Arc::new({
@@ -128,10 +130,7 @@ impl ControlPlane<'_> {
             pod_range: Some(settings.pod_range.clone()),
             reserved_pod_ranges: Some(Arc::new({
                 let (layout, settings) = (self.layout.clone(), settings.clone());
-                move || {
-                    ticket::assigned_pod_ranges(&layout, &settings)
-                        .map_err(|error| chain(error.as_ref()).to_string())
-                }
+                move || Ok(ticket::assigned_pod_ranges(&layout, &settings)?)
             })),
             without: Vec::new(),
         };

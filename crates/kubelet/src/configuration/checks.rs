@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{CgroupDriver, Configuration, duration, eviction_thresholds};
+use environment::go_duration::parse_unsigned as duration;
+
+use super::{CgroupDriver, Configuration, eviction_thresholds};
 
 impl Configuration {
     pub(super) fn check(&self) -> Result<(), String> {

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Configuration, duration};
+use environment::go_duration::parse_unsigned as duration;
+
+use super::Configuration;
 
 /// A figure that is measured. The order is that in which pressure is relieved: memory before disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

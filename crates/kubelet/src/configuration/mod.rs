@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use environment::go_duration::parse_unsigned as duration;
 use serde::Deserialize;
 
 pub use self::cgroup_driver::CgroupDriver;
@@ -464,35 +465,6 @@ fn parse(bytes: &[u8], named: bool) -> Result<serde_json::Map<String, serde_json
     Ok(fields)
 }
 
-/// A duration as Go writes it: `1h30m`, `10s`, `500ms`.
-pub fn duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let seconds = match &rest[..end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 0.001,
-            "us" | "µs" | "μs" => 0.000_001,
-            "ns" => 0.000_000_001,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number * seconds).ok()?;
-        rest = &rest[end..];
-    }
-    (!text.is_empty()).then_some(total)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -647,15 +619,5 @@ mod tests {
             .expect("written");
         assert_eq!(read().eviction_hard["memory.available"], "1Gi");
         assert_eq!(read().eviction_hard["nodefs.inodesFree"], "5%");
-    }
-
-    #[test]
-    fn durations_are_read_as_in_go() {
-        assert_eq!(duration("1h0m30s"), Some(Duration::from_secs(3630)));
-        assert_eq!(duration("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(duration("0s"), Some(Duration::ZERO));
-        assert_eq!(duration("5"), None);
-        assert_eq!(duration(""), None);
     }
 }

@@ -212,7 +212,7 @@ fn judge(
             Signal::ImageFsInodesFree,
         ),
     ] {
-        // A file system without any room of its own tells nothing.
+        // A file system without a capacity of its own gives no signal.
         let space = space.filter(|space| space.capacity > 0);
         figures.push((
             bytes,

@@ -22,7 +22,7 @@ pub struct Level {
     pub capacity: i64,
 }
 
-/// What nobody needs on the disk that the signal measures.
+/// What can be removed from the disk that the signal measures without evicting a pod.
 pub fn waste(signal: Signal, layout: Layout) -> Waste {
     let disk = signal.condition() == "DiskPressure";
     let (containers, images) = match layout {

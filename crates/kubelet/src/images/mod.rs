@@ -11,14 +11,13 @@ use std::{collections::BTreeMap, path::Path};
 
 use client::events::Severity;
 use cri::v1;
-use environment::Environment;
+use environment::{Environment, go_duration};
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use tokio::sync::Semaphore;
 
 pub use self::providers::{Error as ProvidersError, Providers};
 use self::{credentials::Credential, pull_records::PullRecords};
 use crate::{
-    backoff::go_duration,
     configuration::Configuration,
     image::Image,
     measures::{Counter, Histogram, Measures},
@@ -49,15 +48,11 @@ impl Images {
         telemetry: Telemetry,
         environment: Environment,
     ) -> Images {
-        let at_once = match configuration.serialize_image_pulls {
-            true => Some(1),
-            false => configuration.max_parallel_image_pulls,
-        };
         Images {
             cri,
             environment,
             telemetry,
-            slots: at_once.map(|count| Semaphore::new(count.max(1))),
+            slots: pulls_at_once(configuration).map(Semaphore::new),
             rate: TokenBucket::new(
                 configuration.registry_pull_qps,
                 configuration.registry_burst,
@@ -192,7 +187,8 @@ impl Images {
         match pulled {
             Ok((reference, used)) => {
                 let now = environment.now_micros();
-                let (took, waited) = (go_duration(now - start), go_duration(now - wanted));
+                let since = |then: i64| go_duration::format((now - then) / 1000 * 1_000_000);
+                let (took, waited) = (since(start), since(wanted));
                 let image = status(cri, &reference).await.ok().flatten();
                 let size = image.as_ref().map_or(0, |image| image.size);
                 let label = [size_label(size)];
@@ -342,6 +338,16 @@ async fn pull<'a>(
     })
 }
 
+/// How many images may be pulled at the same time; `None` means any number.
+fn pulls_at_once(configuration: &Configuration) -> Option<usize> {
+    match configuration.serialize_image_pulls {
+        true => Some(1),
+        false => configuration
+            .max_parallel_image_pulls
+            .map(|most| most.max(1)),
+    }
+}
+
 fn spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec {
         image: name.to_owned(),
@@ -383,6 +389,16 @@ fn found(image: &v1::Image) -> Image {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_are_pulled_side_by_side_unless_the_configuration_limits_that() {
+        let mut configuration = Configuration::default();
+        assert_eq!(pulls_at_once(&configuration), None);
+        configuration.max_parallel_image_pulls = Some(3);
+        assert_eq!(pulls_at_once(&configuration), Some(3));
+        configuration.serialize_image_pulls = true;
+        assert_eq!(pulls_at_once(&configuration), Some(1));
+    }
 
     #[test]
     fn pull_failures_with_a_reason_of_their_own_show_it() {

@@ -112,7 +112,7 @@ impl PullRecords {
         }
         for bytes in files(&directory.join("pulling")) {
             if let Ok(intent) = serde_json::from_slice::<Intent>(&bytes) {
-                // Of a kubelet that was killed: nobody is left to end it.
+                // It is of a kubelet that was killed, so that its pull will not end.
                 state.pulling.insert(intent.image, 0);
             }
         }

@@ -1,5 +1,5 @@
 //! The families of metrics that the kubelet keeps itself, under upstream's names, with its labels
-//! and bounds. Gauges are not here: they are read when somebody asks.
+//! and bounds. Gauges are not here: they are read when a page is requested.
 
 use super::Description;
 
@@ -52,31 +52,31 @@ const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
 families! { Counter in COUNTERS:
     StartedPods = "kubelet_started_pods_total" [] NONE,
-        "[ALPHA] Pods that were begun";
+        "[ALPHA] Pods that were started";
     StartedPodsErrors = "kubelet_started_pods_errors_total" [] NONE,
-        "[ALPHA] Pods whose sandbox could not be made";
+        "[ALPHA] Pods whose sandbox could not be created";
     StartedUserNamespacedPods = "kubelet_started_user_namespaced_pods_total" [] NONE,
-        "[ALPHA] Pods with users of their own that were begun";
+        "[ALPHA] Pods with a user namespace that were started";
     StartedUserNamespacedPodsErrors = "kubelet_started_user_namespaced_pods_errors_total" [] NONE,
-        "[ALPHA] Pods with users of their own whose sandbox could not be made";
+        "[ALPHA] Pods with a user namespace whose sandbox could not be created";
     StartedContainers = "kubelet_started_containers_total" ["container_type"] NONE,
-        "[ALPHA] Containers that were begun";
+        "[ALPHA] Containers that were started";
     StartedContainersErrors = "kubelet_started_containers_errors_total" ["container_type", "code"] NONE,
         "[ALPHA] Containers that could not be started";
     TerminatedContainers = "kubelet_terminated_containers_total" ["container_type", "exit_code", "reason"] NONE,
-        "[ALPHA] Containers that ended";
+        "[ALPHA] Containers that terminated";
     Evictions = "kubelet_evictions" ["eviction_signal"] NONE,
-        "[ALPHA] Pods evicted, by what was short";
+        "[ALPHA] Pods evicted, by eviction signal";
     Preemptions = "kubelet_preemptions" ["preemption_signal"] NONE,
-        "[ALPHA] Pods that made way for a critical one, by what was short";
+        "[ALPHA] Pods preempted for a critical pod, by the resource that was short";
     AdmissionRejections = "kubelet_admission_rejections_total" ["reason"] NONE,
-        "[ALPHA] Pods refused by this node, by reason";
+        "[ALPHA] Pods rejected by this node, by reason";
     RuntimeOperations = "kubelet_runtime_operations_total" ["operation_type"] NONE,
         "[ALPHA] Calls to the runtime";
     RuntimeOperationsErrors = "kubelet_runtime_operations_errors_total" ["operation_type"] NONE,
         "[ALPHA] Calls to the runtime that failed";
     RunPodSandboxErrors = "kubelet_run_podsandbox_errors_total" ["runtime_handler"] NONE,
-        "[ALPHA] Sandboxes that could not be made, by runtime handler";
+        "[ALPHA] Sandboxes that could not be created, by runtime handler";
     EventedPlegConnections = "kubelet_evented_pleg_connection_success_count" [] NONE,
         "[ALPHA] Streams of runtime events that were opened";
     EventedPlegConnectionErrors = "kubelet_evented_pleg_connection_error_count" [] NONE,
@@ -86,9 +86,9 @@ families! { Counter in COUNTERS:
     EnsureImageRequests = "kubelet_image_manager_ensure_image_requests_total" ["pull_policy", "present_locally", "pull_required"] NONE,
         "[ALPHA] Images asked for before a container starts";
     ImagesCollected = "kubelet_image_garbage_collected_total" ["reason"] NONE,
-        "[ALPHA] Images removed, for want of space or for their age";
+        "[ALPHA] Images removed, by reason (space or age)";
     LifecycleHandlerHttpFallbacks = "kubelet_lifecycle_handler_http_fallbacks_total" [] NONE,
-        "[ALPHA] Hooks that were asked over HTTPS, answered in HTTP and then asked in HTTP";
+        "[ALPHA] Lifecycle hooks over HTTPS that were repeated over HTTP because the server speaks HTTP";
     SleepActionTerminated = "kubelet_sleep_action_terminated_early_total" [] NONE,
         "[ALPHA] Sleep hooks that were cut short";
     HttpRequests = "kubelet_http_requests_total" ["method", "path", "server_type", "long_running"] NONE,
@@ -96,7 +96,7 @@ families! { Counter in COUNTERS:
     WebSocketStreamingRequests = "kubelet_websocket_streaming_requests_total" ["subresource"] NONE,
         "[ALPHA] Exec, attach and port-forward requests over WebSocket";
     CredentialProviderPluginErrors = "kubelet_credential_provider_plugin_errors_total" ["plugin_name"] NONE,
-        "[ALPHA] Questions that a credential provider did not answer";
+        "[ALPHA] Calls of credential provider plugins that failed";
 }
 
 families! { Histogram in HISTOGRAMS:
@@ -125,7 +125,7 @@ families! { Histogram in HISTOGRAMS:
     RuntimeOperationsDuration = "kubelet_runtime_operations_duration_seconds" ["operation_type"] OPERATION,
         "[ALPHA] Seconds that calls to the runtime take, by call";
     RunPodSandboxDuration = "kubelet_run_podsandbox_duration_seconds" ["runtime_handler"] ORDINARY,
-        "[ALPHA] Seconds that making a sandbox takes, by runtime handler";
+        "[ALPHA] Seconds that creating a sandbox takes, by runtime handler";
     ImagePullDuration = "kubelet_image_pull_duration_seconds" ["image_size_in_bytes"] PULL,
         "[ALPHA] Seconds that pulling an image takes, by its size";
     EvictionStatsAge = "kubelet_eviction_stats_age_seconds" ["eviction_signal"] ORDINARY,
@@ -133,5 +133,5 @@ families! { Histogram in HISTOGRAMS:
     HttpRequestsDuration = "kubelet_http_requests_duration_seconds" ["method", "path", "server_type", "long_running"] ORDINARY,
         "[ALPHA] Seconds that serving a request takes";
     CredentialProviderPluginDuration = "kubelet_credential_provider_plugin_duration" ["plugin_name"] ORDINARY,
-        "[ALPHA] Seconds that a credential provider takes to answer";
+        "[ALPHA] Seconds that a call of a credential provider plugin takes";
 }

@@ -1,6 +1,9 @@
 //! Counts and times the kubelet's own work, for `/metrics`. A series is found by comparing
 //! its labels in place, so that a known one costs a lock and no allocation. Rendering is the
 //! server's.
+//!
+//! It is our own because the metrics crates keep a global registry and allocate the labels of every
+//! call; here each kubelet has its own series (tests run several), and their number is bounded.
 
 mod families;
 mod runtime_calls;

@@ -154,7 +154,7 @@ pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: Ca
     let mut was_cordoned = registration.node_object.is_cordoned();
     loop {
         let pause = match &written {
-            // Nobody waits for a node that goes down.
+            // A node that shuts down is not waited for.
             _ if registration.shutdown.now() => check,
             Some(status) if ready_of(status) => check,
             _ => CHECK_UNREADY,
@@ -187,7 +187,7 @@ pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: Ca
                 reported = now;
             }
             Err(kube::Error::Api(refused)) if refused.code == 404 => {
-                // Somebody deleted the Node: it is still here, so it registers again.
+                // The Node object was deleted, but the node still runs: it registers again.
                 match register(&registration).await {
                     Ok(node) => written = node.status,
                     Err(error) => tracing::warn!(

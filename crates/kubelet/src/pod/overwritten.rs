@@ -1,4 +1,4 @@
-//! Whether somebody else has changed what this kubelet wrote of a pod's status. Pure. Times, and
+//! Whether another client has changed what this kubelet wrote of a pod's status. Pure. Times, and
 //! what the server may format in its own way, do not count.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};

@@ -1,5 +1,5 @@
 //! Takes pods from the API's watch and from manifests, admits or rejects them, gives each a worker,
-//! and ends what the node has of pods that nobody knows any more.
+//! and terminates what the node has of pods that no source has any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +54,7 @@ pub struct NodeHandles {
     pub shutdown: Arc<ShutdownState>,
 }
 
-/// Runs until `shutdown`. Containers go on: the next kubelet finds them again.
+/// Runs until `shutdown`. Containers keep running: the next kubelet finds them again.
 pub async fn run(
     node: NodeHandles,
     pods: Pods,
@@ -417,7 +417,7 @@ impl Intake {
         self.sweeps.spawn(leftovers::list(places, pause));
     }
 
-    /// Ends what the node has of pods that nobody has any more.
+    /// Terminates what the node has of pods that no source has any more.
     fn swept(&mut self, found: Leftovers) {
         let found = match found {
             Ok(found) => found,
@@ -467,7 +467,7 @@ pub(super) fn orphan(uid: String, namespace: String, name: String) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            // Nobody knows which grace period it asked for.
+            // Its grace period is unknown.
             termination_grace_period_seconds: Some(1),
             ..PodSpec::default()
         }),

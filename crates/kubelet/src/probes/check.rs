@@ -131,6 +131,6 @@ async fn exec(
 }
 
 fn timed_out(command: &str, timeout: Duration) -> String {
-    let timeout = crate::backoff::go_duration(timeout.as_micros() as i64);
+    let timeout = environment::go_duration::format(timeout.as_nanos() as i64);
     format!("command timed out: \"{command}\" timed out after {timeout}")
 }

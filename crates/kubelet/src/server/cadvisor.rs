@@ -2,12 +2,10 @@
 //! of pods (`container=""`) and of the whole machine (`id="/"`). Pure.
 
 use cri::v1;
+use files::disk_space::Space;
 
 use super::metrics::Page;
-use crate::{
-    disk_space::Space,
-    stats::{ContainerSample, Cpu, Machine, Memory, PodSample},
-};
+use crate::stats::{ContainerSample, Cpu, Machine, Memory, PodSample};
 
 const NANOS: f64 = 1e9;
 

@@ -5,7 +5,6 @@ use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
 use super::{Backend, Body, cadvisor, json, metrics, own, resources, text};
 use crate::{
-    disk_space,
     runtime::observe,
     stats::{self, Cpu, Depth, Memory, PodSample, summary},
 };
@@ -154,7 +153,7 @@ async fn itself(backend: &Backend) -> Result<Response<Body>, tonic::Status> {
     let claims = backend.volumes.claims();
     let read = tokio::task::spawn_blocking(move || {
         let spaces = claims.into_iter().filter_map(|(claim, path)| {
-            let space = disk_space::space(&path)?;
+            let space = files::disk_space::space(&path)?;
             Some((claim, space))
         });
         (stats::read_process(), spaces.collect())

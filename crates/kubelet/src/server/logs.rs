@@ -16,7 +16,7 @@ use crate::{
 /// Chunks of a log that may wait for a slow reader.
 const CHUNKS: usize = 16;
 
-/// Opens the log; its text comes through the channel until it ends or nobody reads.
+/// Opens the log; its text comes through the channel until it ends or the reader goes away.
 pub async fn open(
     backend: &Arc<Backend>,
     namespace: &str,

@@ -1,5 +1,8 @@
 //! `/metrics/probes` in Prometheus' text form, with upstream's names, and what any page of metrics is
 //! written with. Pure.
+//!
+//! The text form is our own because most values are read at the moment of the request and many carry
+//! timestamps, which the encoders of the metrics crates leave out.
 
 use std::fmt::Write;
 

@@ -95,7 +95,7 @@ pub async fn run(
         }
     };
     let ledger = Ledger::new(Bounds::default());
-    // Connections that are open end with the runtime: a kubelet that stops waits for nobody.
+    // Connections that are open end with the runtime: a kubelet that stops does not wait for clients.
     serving::serve(listener, tls, ledger, shutdown, connected).await;
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use files::disk_space::Space;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::metrics::Page;
 use crate::{
-    disk_space::Space,
     measures::{Description, Measures, Observations},
     pod_spec::is_static,
     stats::Process,
@@ -142,7 +142,7 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     page.metric(
         "kubelet_running_containers",
         "gauge",
-        "[ALPHA] Containers by state, as the runtime tells",
+        "[ALPHA] Containers by state, as the runtime reports it",
     );
     for (state, count) in &gauges.containers {
         let labels = [("container_state", *state)];

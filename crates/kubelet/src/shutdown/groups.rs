@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use environment::go_duration;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::configuration::{Configuration, ShutdownGracePeriod, duration};
+use crate::configuration::{Configuration, ShutdownGracePeriod};
 
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
@@ -20,7 +21,7 @@ pub fn periods(configuration: &Configuration) -> Vec<ShutdownGracePeriod> {
 
 /// The older setting: one period for all pods, the last part of it for critical pods alone.
 fn two_periods(configuration: &Configuration) -> Vec<ShutdownGracePeriod> {
-    let parse = |text: &str| duration(text).unwrap_or_default();
+    let parse = |text: &str| go_duration::parse_unsigned(text).unwrap_or_default();
     let all = parse(&configuration.shutdown_grace_period);
     let critical = parse(&configuration.shutdown_grace_period_critical_pods);
     if all.is_zero() || critical > all {

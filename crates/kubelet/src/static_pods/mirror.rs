@@ -119,7 +119,7 @@ impl Mirrors {
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Pair)) {
         let sender = self.pairs.entry(key.clone()).or_default();
         sender.send_modify(change);
-        // Its task may have ended just now: then nobody listens.
+        // Its task may have ended just now: then the channel has no receiver.
         if sender.is_closed() {
             self.tasks
                 .spawn(keep(self.api.clone(), key, sender.subscribe()));
@@ -139,7 +139,7 @@ async fn keep(api: MirrorApi, key: Key, mut pair: watch::Receiver<Pair>) -> Key 
         };
         let again = async {
             match done {
-                // The watch tells what became of it.
+                // The watch shows the result.
                 true => std::future::pending().await,
                 false => tokio::time::sleep(pause).await,
             }

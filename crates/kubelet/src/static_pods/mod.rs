@@ -103,7 +103,7 @@ impl Manifests {
         pods.into_values().collect()
     }
 
-    /// Tells what is there whenever it changes, until `shutdown`.
+    /// Sends the present pods whenever they change, until `shutdown`.
     pub async fn run(mut self, pods: watch::Sender<Vec<Arc<Pod>>>, shutdown: CancellationToken) {
         let mut fetches = tokio::time::interval(self.fetch_again);
         fetches.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

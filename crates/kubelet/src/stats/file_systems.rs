@@ -7,10 +7,10 @@ use std::{
 };
 
 use cri::v1;
+use files::disk_space::{Space, space};
 use parking_lot::Mutex;
 
 use super::disk::Usage;
-use crate::disk_space::{Space, space};
 
 /// Which of them are on file systems of their own, as upstream distinguishes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

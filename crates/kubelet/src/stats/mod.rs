@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cri::v1;
 use environment::Environment;
+use files::disk_space::{Space, space};
 use k8s_openapi::api::core::v1::Pod;
 
 pub use disk::Usage;
@@ -24,7 +25,6 @@ pub use process::{Process, read as read_process};
 use rates::Rates;
 
 use crate::{
-    disk_space::{Space, space},
     node_settings::NodeSettings,
     runtime::label,
     volumes::{Claim, Volumes},
@@ -39,7 +39,7 @@ pub enum Depth {
     Deep,
 }
 
-/// A figure that nobody reports is `None`.
+/// A figure that is not reported is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub working_set: Option<u64>,

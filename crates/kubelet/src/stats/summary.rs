@@ -155,7 +155,7 @@ fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
     value
 }
 
-/// When it started, in nanoseconds, unless nobody knows.
+/// When it started, in nanoseconds, if that is known.
 fn started(value: &mut Value, at: i64) {
     if at > 0 {
         value["startTime"] = json!(nanos(at));

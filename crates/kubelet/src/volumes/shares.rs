@@ -54,7 +54,7 @@ pub struct Wanted<'a> {
 impl Shares {
     /// Shares of the tmpfs at `root` for `pods` pods.
     pub fn of(root: Option<&Path>, pods: i64) -> Shares {
-        let size = root.and_then(crate::disk_space::space);
+        let size = root.and_then(files::disk_space::space);
         let pods = u64::try_from(pods).unwrap_or(0).max(1);
         Shares {
             share: size.map_or(0, |size| size.capacity / pods),

@@ -95,6 +95,8 @@ impl Node {
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,
+            runtime_config: Default::default(),
+            feature_gates: Default::default(),
             admission: apiserver::AdmissionConfig {
                 pod_ranges: Some(Arc::new(|_: &str| Ok(Some("10.244.0.0/24".to_owned())))),
                 ..apiserver::AdmissionConfig::default()

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 /// What the runtime gets on standard output when a command fails.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{msg}{}{details}", if .details.is_empty() { "" } else { "; " })]
 pub struct Failure {
     #[serde(rename = "cniVersion")]
     pub version: String,

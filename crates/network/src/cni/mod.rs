@@ -33,11 +33,8 @@ pub const PLUGIN: &str = "coracle-cni";
 const LARGEST_CONFIGURATION: u64 = 1 << 20;
 
 /// The plugin inside a runtime of this binary: what a process would get and write.
-pub fn call(variables: &Variables, input: &[u8]) -> Result<String, String> {
-    answer(variables, input).map_err(|error| {
-        let failure = error.failure(&version_of(input));
-        serde_json::to_string(&failure).unwrap_or_else(|_| error.to_string())
-    })
+pub fn call(variables: &Variables, input: &[u8]) -> Result<String, Failure> {
+    answer(variables, input).map_err(|error| error.failure(&version_of(input)))
 }
 
 /// The plugin as a process: the environment and standard input are the request, standard output is
@@ -49,7 +46,7 @@ pub fn main() -> ExitCode {
         .read_to_end(&mut input);
     let outcome = match read {
         Ok(_) => call(&Variables::from_process(), &input),
-        Err(error) => Err(json(&Error::Read(error).failure(NEWEST)).unwrap_or_default()),
+        Err(error) => Err(Error::Read(error).failure(NEWEST)),
     };
     match outcome {
         Ok(answer) => {
@@ -57,7 +54,7 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            println!("{failure}");
+            println!("{}", json(&failure).unwrap_or_default());
             ExitCode::FAILURE
         }
     }

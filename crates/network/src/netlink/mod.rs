@@ -1,5 +1,9 @@
 //! Netlink: messages as bytes (`message`), a blocking connection (`connection`), the requests for
-//! links, addresses, routes and neighbours (`route`) and tracked connections (`conntrack`). The nf_tables codec is in `crate::nft`.
+//! links, addresses, routes and neighbours (`route`) and tracked connections (`conntrack`).
+//! The nf_tables codec is in `crate::nft`.
+//!
+//! It is our own because we use about twenty requests and need them blocking, on a thread inside a
+//! pod's namespace; the rtnetlink crates are asynchronous and bring a codec of every attribute.
 
 mod connection;
 pub mod conntrack;

@@ -2,7 +2,8 @@
 //! atomic batches, and the listings needed to find our own things again.
 //!
 //! It is not a rule compiler: rules are lists of [`Expression`]s working on registers, as the
-//! kernel's virtual machine runs them.
+//! kernel's virtual machine runs them. It is our own because the crates of the field either call the
+//! `nft` command, link C libraries or are under the GPL.
 
 mod batch;
 mod expression;

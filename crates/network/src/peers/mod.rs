@@ -50,7 +50,7 @@ const METRIC_BASE: u32 = 0x0200_0000;
 /// More refusals than this in one round are counted, not listed.
 const MOST_REPORTED: usize = 10;
 
-/// Runs until `shutdown`; the routes stay, so that pods go on while the server restarts.
+/// Runs until `shutdown`; the routes stay, so that pods stay reachable while the server restarts.
 pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
     let nodes = config.informers.of::<Node>();
     let mut changes = nodes.subscribe();

@@ -80,7 +80,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
-/// Runs until `shutdown`; the rules stay, so that pods go on while the server restarts.
+/// Runs until `shutdown`; the rules stay, so that Services work while the server restarts.
 pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(), Error> {
     if !names::is_cluster_id(&config.cluster_id) {
         return Err(Error::ClusterId(config.cluster_id));
@@ -263,7 +263,7 @@ impl Proxy {
                 .await
         {
             let error = environment::chain(&error);
-            tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
+            tracing::warn!(%error, "UDP clients may keep sending to endpoints that are gone");
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ impl Content {
 
     /// The bytes of all blobs on disk, and how many there are; `None` if they cannot be read.
     pub fn usage(&self) -> Option<(u64, u64)> {
-        crate::disk_usage::usage_of(&self.directory)
+        files::disk_usage::usage(&self.directory)
     }
 
     /// Every blob present, as digests.

@@ -53,7 +53,7 @@ impl Puller {
         }
     }
 
-    /// Pulls `name`, or joins a pull of it that is under way. The download goes on when the caller
+    /// Pulls `name`, or joins a pull of it that is under way. The download continues when the caller
     /// gives up, so that its retry finds the work done.
     pub fn begin(&self, name: &str, credentials: Credentials) -> Result<Pull, Error> {
         let parsed = Name::parse(name)?;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use environment::chain;
+use files::disk_usage::usage;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -24,7 +25,6 @@ use super::{
     seal::{LayerCondition, Seal},
     unpack,
 };
-use crate::disk_usage::usage_of;
 
 /// A layer that was looked at this recently is not looked at again.
 const LOOKED_AT: Duration = Duration::from_secs(600);
@@ -234,11 +234,11 @@ impl ImageStore {
             let seal = self.directory.join("seals").join(entry.file_name());
             let (more, most) = match Seal::read(&seal) {
                 Some(seal) => (seal.bytes, seal.inodes),
-                None => usage_of(&entry.path())?,
+                None => usage(&entry.path())?,
             };
             (bytes, inodes) = (bytes + more, inodes + most);
         }
-        let (more, most) = usage_of(&self.directory.join("ingest"))?;
+        let (more, most) = usage(&self.directory.join("ingest"))?;
         Some((bytes + more, inodes + most))
     }
 

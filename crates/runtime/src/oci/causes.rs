@@ -23,10 +23,10 @@ pub struct Causes(PipeReader);
 
 struct Writer(PipeWriter);
 
-/// From here on errors are collected. None if that cannot be done, which harms nobody.
+/// From here on errors are collected. None if that cannot be done, which is harmless.
 pub fn listen() -> Option<Causes> {
     let (reader, writer) = std::io::pipe().ok()?;
-    // Nobody waits for anybody here: what does not fit is lost.
+    // Nothing blocks here: what does not fit is lost.
     sys::set_nonblocking(reader.as_fd()).ok()?;
     sys::set_nonblocking(writer.as_fd()).ok()?;
     tracing::subscriber::set_global_default(Writer(writer)).ok()?;

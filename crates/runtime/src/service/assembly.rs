@@ -27,7 +27,7 @@ use super::{
     stats::Stats,
     streams::{SessionParts, Streams},
 };
-use crate::config::Config;
+use crate::{config::Config, records::Directory};
 
 /// The parts that [`super::serve`] runs.
 pub struct Assembly {
@@ -44,8 +44,9 @@ pub fn assemble(
     shutdown: CancellationToken,
 ) -> Result<Assembly, Error> {
     let host = Arc::new(Host::open(config, environment)?);
-    let sandbox_table = Arc::new(SandboxTable::new(&host.config().root));
-    let container_table = Arc::new(ContainerTable::new(&host.config().root));
+    let root = &host.config().root;
+    let sandbox_table = Arc::new(SandboxTable::new(Directory::of_sandboxes(root)));
+    let container_table = Arc::new(ContainerTable::new(Directory::of_containers(root)));
     let images = Arc::new(Images::open(host.clone(), container_table.clone())?);
     let events = Arc::new(Events::new(
         host.clone(),

@@ -73,7 +73,7 @@ impl Containers {
         let name = config.image.as_ref().map(|image| image.image.clone());
         let name = name.unwrap_or_default();
         let found = self.images.find_sound(name.clone()).await?;
-        let image = found.ok_or_else(|| Error::no_image(&name))?;
+        let image = found.ok_or_else(|| Error::not_found("image", &name))?;
         self.check_target(&sandbox, &config)?;
         let volumes = match config.mounts.iter().any(|mount| mount.image.is_some()) {
             true => {

@@ -80,28 +80,9 @@ impl Error {
         move |source| Error::Shim { what, source }
     }
 
-    pub fn no_sandbox(id: &str) -> Error {
-        let kind = "sandbox";
-        Error::NotFound {
-            kind,
-            id: id.into(),
-        }
-    }
-
-    pub fn no_container(id: &str) -> Error {
-        let kind = "container";
-        Error::NotFound {
-            kind,
-            id: id.into(),
-        }
-    }
-
-    pub fn no_image(name: &str) -> Error {
-        let kind = "image";
-        Error::NotFound {
-            kind,
-            id: name.into(),
-        }
+    pub fn not_found(kind: &'static str, id: &str) -> Error {
+        let id = id.to_owned();
+        Error::NotFound { kind, id }
     }
 
     pub fn sandbox_not_running(id: &str) -> Error {

@@ -85,7 +85,7 @@ impl Exits {
         Ok(())
     }
 
-    /// Without its shim nobody would learn how a process of the pod ends, so the pod is ended.
+    /// Without its shim no process could report how the pod ends, so the pod is ended.
     fn shim_gone(&self, sandbox: &str) -> Result<(), Error> {
         if self.sandboxes.remove_shim(sandbox).is_none() {
             // The shim was asked to end.

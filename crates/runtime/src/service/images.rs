@@ -30,7 +30,7 @@ impl Images {
     /// The image, if there is one and all of its layers are sound. It blocks.
     pub fn require(&self, name: &str) -> Result<ImageRecord, Error> {
         let found = self.store.find_sound(name)?;
-        found.ok_or_else(|| Error::no_image(name))
+        found.ok_or_else(|| Error::not_found("image", name))
     }
 
     pub async fn find_sound(&self, name: String) -> Result<Option<ImageRecord>, Error> {

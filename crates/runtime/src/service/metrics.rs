@@ -4,6 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use cri::v1::{ContainerMetrics, Metric, MetricDescriptor, MetricType, PodSandboxMetrics};
+use files::disk_usage::usage;
 
 use super::{
     container_table::ContainerTable,
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::{
     cgroups::{read_flat, read_number},
-    disk_usage::usage_of,
     records::{ContainerRecord, SandboxRecord},
 };
 
@@ -82,7 +82,7 @@ const DESCRIPTORS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "container_oom_events_total",
-        "Processes killed for want of memory",
+        "Processes killed because memory ran out",
         &[],
     ),
     ("container_processes", "Processes running", &[]),
@@ -272,7 +272,7 @@ impl Metrics {
         let mut found = self.collector(sandbox, &metadata.name, &record.id, &image);
         self.cpu_metrics(&mut found, &record.cgroup);
         self.memory_metrics(&mut found, &record.cgroup);
-        let used = usage_of(&self.host.snapshot(&record.id).upper());
+        let used = usage(&self.host.snapshot(&record.id).upper());
         let (bytes, inodes) = used.unzip();
         found.gauge("container_fs_usage_bytes", &[""], bytes);
         found.gauge("container_fs_inodes_total", &[""], inodes);

@@ -151,7 +151,7 @@ impl PauseProcesses {
                 tokio::time::timeout(KILL_TIMEOUT, ended.wait_for(|ended| *ended))
                     .await
                     .map_err(|_| Error::Deadline(format!("sandbox {id} does not end")))?
-                    .map_err(|_| Error::no_sandbox(id))?;
+                    .map_err(|_| Error::not_found("sandbox", id))?;
             }
             Some(_) => {}
             None => self.exits.end_without_shim(id)?,

@@ -97,7 +97,8 @@ impl PodNetwork {
         let Ok(network) = self.configured() else {
             return;
         };
-        if let Err(error) = network.collect(&self.sandboxes.ids()).await {
+        let ids = self.sandboxes.collect(|record| Some(record.id.clone()));
+        if let Err(error) = network.collect(&ids).await {
             let error = environment::chain(&error);
             tracing::warn!(%error, "collecting network attachments without a sandbox");
         }

@@ -11,7 +11,7 @@ use crate::images::{LayerProgress, Pull, Stage};
 /// How often a growing span is written anew.
 const PACE: Duration = Duration::from_millis(500);
 
-/// Records until the pull ends, whoever asked for it.
+/// Records until the pull ends, whichever caller asked for it.
 pub fn follow(recorder: Recorder, environment: Environment, uid: String, pull: &Pull) {
     let (mut progress, done) = (pull.progress.clone(), pull.done.clone());
     tokio::spawn(async move {

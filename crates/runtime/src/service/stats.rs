@@ -7,11 +7,11 @@ use cri::v1::{
     LinuxPodSandboxStats, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes,
     PodSandboxStats, ProcessUsage, UInt64Value,
 };
+use files::disk_usage::usage;
 
 use super::{container_table::ContainerTable, host::Host};
 use crate::{
     cgroups::{read_flat, read_number},
-    disk_usage::usage_of,
     records::{ContainerRecord, SandboxRecord},
     snapshots::Snapshot,
 };
@@ -218,8 +218,8 @@ fn value(value: u64) -> Option<UInt64Value> {
 
 /// The bytes and inodes that a container has written, those in its image's volumes included.
 pub fn written_by(snapshot: &Snapshot) -> Option<(u64, u64)> {
-    let (bytes, inodes) = usage_of(&snapshot.upper())?;
-    let (more, most) = usage_of(&snapshot.volumes())?;
+    let (bytes, inodes) = usage(&snapshot.upper())?;
+    let (more, most) = usage(&snapshot.volumes())?;
     Some((bytes + more, inodes + most))
 }
 

@@ -57,7 +57,7 @@ impl Connection {
                 Ok((length, descriptors)) => {
                     self.incoming.extend_from_slice(&chunk[..length]);
                     self.descriptors.extend(descriptors);
-                    // Nobody has use for more; those left over are closed.
+                    // No request uses more; those left over are closed.
                     self.descriptors.truncate(sys::MOST_DESCRIPTORS);
                 }
                 Err(Errno::EINTR) => {}

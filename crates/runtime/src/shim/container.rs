@@ -114,7 +114,7 @@ impl LoggedOutput {
         self.drain(1);
     }
 
-    /// Nobody is expected to write any more.
+    /// No process is expected to write any more.
     pub fn close(&mut self) {
         self.drain_all();
         for stream in &mut self.streams {

@@ -25,7 +25,7 @@ pub enum Side {
     Shim(Box<Shim>),
 }
 
-/// Forks twice, so that the shim is nobody's child and no session's leader.
+/// Forks twice, so that the shim is neither a child of its starter nor a session leader.
 pub fn start(directory: &Path) -> io::Result<Side> {
     let directory = fs::canonicalize(directory)?;
     let config: ShimConfig = serde_json::from_slice(&fs::read(Layout(&directory).config())?)?;

@@ -82,7 +82,7 @@ enum Source {
     Wake,
     Connection(u64),
     Output(String, usize),
-    /// Somebody attached to a container's output can take more.
+    /// A client attached to a container's output can take more.
     Attached(String, usize),
     Captured(u64, usize),
 }

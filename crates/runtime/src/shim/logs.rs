@@ -32,7 +32,7 @@ impl LogFile {
         })
     }
 
-    /// Starts anew at the same path, after somebody moved the old file away.
+    /// Starts anew at the same path, after the kubelet moved the old file away.
     pub fn reopen(&mut self) -> io::Result<()> {
         *self = LogFile::open(&self.path)?;
         Ok(())

@@ -51,7 +51,7 @@ pub enum Request {
         /// Its standard streams are a terminal, which the shim keeps.
         #[serde(default)]
         terminal: bool,
-        /// Somebody may attach to its output, even when it is not logged.
+        /// Clients may attach to its output, even when it is not logged.
         #[serde(default)]
         attachable: bool,
         /// It is the sandbox's own process, which the shim may start without an OCI command.

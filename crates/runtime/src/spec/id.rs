@@ -5,7 +5,7 @@
 /// is", which would leave a process with root's id.
 pub const LARGEST: u32 = i32::MAX as u32;
 
-/// A user or a group as somebody wrote it.
+/// A user or a group as an image or a pod writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Id<'a> {
     Number(u32),

@@ -25,7 +25,7 @@ pub struct SandboxInput<'a> {
     pub users: Option<(Mapping, PathBuf)>,
 }
 
-/// It runs our own program and nothing else: no capabilities, a read-only root, nobody's user.
+/// It runs our own program and nothing else: no capabilities, a read-only root, the user `nobody`.
 pub fn sandbox(input: &SandboxInput<'_>) -> Value {
     let mut namespaces = vec![json!({"type": "mount"})];
     if let Some(netns) = input.netns {

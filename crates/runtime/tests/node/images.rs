@@ -75,6 +75,20 @@ fn an_image_with_layers_is_mounted_as_an_overlay() {
 }
 
 #[test]
+fn imported_images_are_pinned() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = Archive {
+        layers: vec![busybox_layer()],
+        ..Default::default()
+    };
+    let store = ImageStore::open(directory.path()).unwrap();
+    store
+        .import(&archive.write(directory.path()), None)
+        .unwrap();
+    assert!(store.find(BUSYBOX).unwrap().unwrap().pinned);
+}
+
+#[test]
 fn docker_archives_are_imported() {
     let directory = tempfile::tempdir().unwrap();
     let archive = Archive::default().write(directory.path());

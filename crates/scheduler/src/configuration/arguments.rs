@@ -131,9 +131,24 @@ fn cpu_and_memory() -> Vec<ResourceSpec> {
     vec![spec("cpu"), spec("memory")]
 }
 
-/// The fields of a plugin's arguments that are not known, or why they cannot be read. Arguments of
-/// plugins that are not ours are theirs to read.
-pub(super) fn unknown_fields(plugin: &str, given: &Value) -> Result<Vec<String>, String> {
+/// Why the arguments of a plugin cannot be read, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+pub enum ArgumentsError {
+    #[error(
+        "args for plugin {plugin} were not of type {plugin}Args.kubescheduler.config.k8s.io, got {kind}.kubescheduler.config.k8s.io"
+    )]
+    Kind { plugin: String, kind: String },
+    #[error("decoding args for plugin {plugin}")]
+    Decode {
+        plugin: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The fields of a plugin's arguments that are not known. Plugins that are not ours read their
+/// arguments themselves.
+pub(super) fn unknown_fields(plugin: &str, given: &Value) -> Result<Vec<String>, ArgumentsError> {
     if given.is_null() {
         return Ok(Vec::new());
     }
@@ -152,15 +167,15 @@ pub(super) fn unknown_fields(plugin: &str, given: &Value) -> Result<Vec<String>,
 fn unknown<T: DeserializeOwned + Serialize>(
     plugin: &str,
     given: &Value,
-) -> Result<Vec<String>, String> {
-    let kind = format!("{plugin}Args");
-    if let Some(said) = given["kind"].as_str().filter(|said| *said != kind) {
-        return Err(format!(
-            "args for plugin {plugin} were not of type {kind}.kubescheduler.config.k8s.io, got {said}.kubescheduler.config.k8s.io"
-        ));
+) -> Result<Vec<String>, ArgumentsError> {
+    let plugin = plugin.to_owned();
+    let expected = format!("{plugin}Args");
+    if let Some(kind) = given["kind"].as_str().filter(|kind| *kind != expected) {
+        let kind = kind.to_owned();
+        return Err(ArgumentsError::Kind { plugin, kind });
     }
     let read: T = serde_json::from_value(given.clone())
-        .map_err(|error| format!("decoding args for plugin {plugin}: {error}"))?;
+        .map_err(|source| ArgumentsError::Decode { plugin, source })?;
     Ok(super::unknown_fields::of(given, &read))
 }
 

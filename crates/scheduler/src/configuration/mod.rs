@@ -32,6 +32,12 @@ pub enum Error {
     },
     #[error("{0}")]
     Content(String),
+    #[error("{place}")]
+    Arguments {
+        place: String,
+        #[source]
+        source: arguments::ArgumentsError,
+    },
     /// As upstream's validation words it.
     #[error("{}", one_or_list(.0))]
     Invalid(Vec<String>),
@@ -192,7 +198,10 @@ impl Configuration {
             for (position, given) in profile.plugin_config.iter().enumerate() {
                 let place = format!("decoding .profiles[{index}].pluginConfig[{position}]");
                 let found = arguments::unknown_fields(&given.name, &given.args);
-                let found = found.map_err(|error| Error::Content(format!("{place}: {error}")))?;
+                let found = found.map_err(|source| Error::Arguments {
+                    place: place.clone(),
+                    source,
+                })?;
                 unknown.extend(found.into_iter().map(|field| {
                     format!("{place}: strict decoding error: decoding args for plugin {}: strict decoding error: {field}", given.name)
                 }));

@@ -4,7 +4,7 @@ use super::*;
 
 fn parse(rest: &str) -> Result<Configuration, String> {
     let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{rest}");
-    Configuration::parse(text.as_bytes()).map_err(|error| error.to_string())
+    Configuration::parse(text.as_bytes()).map_err(|error| environment::chain(&error).to_string())
 }
 
 #[test]
@@ -41,6 +41,13 @@ fn unknown_fields_are_refused_with_their_place() {
         other.to_string(),
         "no kind \"Pod\" is registered for version \"v1\""
     );
+}
+
+#[test]
+fn extenders_are_rejected() {
+    let rejected = parse("extenders: [{urlPrefix: 'http://127.0.0.1:1'}]").err();
+    let expected = "extenders: Forbidden: are not supported by this scheduler";
+    assert_eq!(rejected.as_deref(), Some(expected));
 }
 
 #[test]

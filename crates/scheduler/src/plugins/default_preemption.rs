@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::{
     configuration::PreemptionArguments,
-    framework::{ClusterEvent, Plugin, Points, PostFilter, Preemption, UnschedulablePod},
+    framework::{
+        ClusterEvent, NoPreemption, Plugin, Points, PostFilter, Preemption, UnschedulablePod,
+    },
     preempt::preempt,
 };
 
@@ -41,9 +43,12 @@ impl Plugin for DefaultPreemption {
 }
 
 impl PostFilter for DefaultPreemption {
-    fn post_filter(&self, unschedulable: &UnschedulablePod<'_>) -> Result<Preemption, String> {
+    fn post_filter(
+        &self,
+        unschedulable: &UnschedulablePod<'_>,
+    ) -> Result<Preemption, NoPreemption> {
         let enough = self.enough(unschedulable.snapshot().node_count());
-        preempt(unschedulable, enough).map_err(|reason| format!("preemption: {reason}"))
+        preempt(unschedulable, enough)
     }
 }
 

@@ -38,7 +38,7 @@ const DEFAULTS: [(&str, Option<i32>); 18] = [
     ("DefaultBinder", None),
 ];
 
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     #[error("plugin \"{0}\" does not exist")]
     UnknownPlugin(String),
@@ -46,8 +46,12 @@ pub enum ProfileError {
     NotAtPoint(String, &'static str),
     #[error("plugin \"{0}\" already registered as \"{1}\"")]
     Twice(String, &'static str),
-    #[error("plugin \"{plugin}\": {message}")]
-    Refused { plugin: String, message: String },
+    #[error("plugin \"{plugin}\"")]
+    Refused {
+        plugin: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     #[error(
         "only one queue sort plugin required for profile with scheduler name \"{0}\", but got {1}"
     )]
@@ -293,9 +297,9 @@ impl Built<'_> {
         let made = self.registry.make(name, arguments);
         let plugin = made
             .ok_or_else(|| ProfileError::UnknownPlugin(name.to_owned()))?
-            .map_err(|message| ProfileError::Refused {
+            .map_err(|source| ProfileError::Refused {
                 plugin: name.to_owned(),
-                message,
+                source,
             })?;
         let points = plugin.clone().points();
         self.plugins

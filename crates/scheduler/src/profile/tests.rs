@@ -165,7 +165,10 @@ fn a_plugin_can_be_added() {
     let text = "{plugins: {multiPoint: {enabled: [{name: Price, weight: 100}]}}}";
     let mut profile = profile(text);
     let refused = Framework::new(&profile, &registry).err().expect("no label");
-    assert_eq!(refused.to_string(), "plugin \"Price\": label is required");
+    assert_eq!(
+        environment::chain(&refused).to_string(),
+        "plugin \"Price\": label is required"
+    );
     profile
         .plugin_config
         .push(crate::configuration::PluginConfig {

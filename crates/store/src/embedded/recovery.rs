@@ -13,14 +13,14 @@ use super::record::Record;
 use super::state::{FIRST_REVISION, State};
 use crate::Error;
 
-/// What recovery found, with the log that goes on.
+/// What recovery found, with the log that is continued.
 pub struct Recovered {
     pub state: State,
     pub history: History,
     pub log: FramedFile,
     pub log_number: u64,
     pub checkpoint_bytes: u64,
-    /// Whether some of it was in an older format: the log must not go on.
+    /// Whether some of it was in an older format: the log must not be continued.
     pub is_outdated: bool,
 }
 

@@ -18,9 +18,9 @@ const TURN_KEY: &[u8] = b"compact_rev_key";
 
 /// What came of asking for a turn.
 pub enum Asked {
-    /// It is ours: compact to this revision (0: nothing yet), then go on with the turn.
+    /// It is ours: compact to this revision (0: nothing yet), then keep the turn.
     Ours(Revision, CompactionTurn),
-    /// Somebody else had it meanwhile.
+    /// Another server had it meanwhile.
     Theirs(CompactionTurn),
 }
 

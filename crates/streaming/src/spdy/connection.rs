@@ -215,7 +215,7 @@ impl Reading {
                     return self.outgoing.send(Outgoing::Pong(id)).await.is_ok();
                 }
             }
-            // Open streams go on until the peer closes.
+            // Open streams continue until the peer closes.
             Event::GoAway | Event::Other => {}
         }
         true

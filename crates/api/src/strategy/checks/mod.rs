@@ -1,5 +1,6 @@
 //! Small checks of single values that many kinds need.
 
+pub mod client_config;
 pub mod label_selector;
 
 use crate::document::Value;

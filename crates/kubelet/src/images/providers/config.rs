@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
+use environment::go_duration;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-
-use crate::configuration::duration;
 
 const CONFIG_GROUP: &str = "kubelet.config.k8s.io";
 /// In which versions a program may be spoken to.
@@ -101,7 +100,8 @@ impl Provider {
     /// How long an answer without a cache duration is kept.
     pub fn default_cache_duration(&self) -> Duration {
         let text = self.default_cache_duration.as_deref();
-        text.and_then(duration).unwrap_or_default()
+        text.and_then(go_duration::parse_unsigned)
+            .unwrap_or_default()
     }
 }
 
@@ -239,7 +239,7 @@ fn check_one(provider: &Provider) -> Vec<String> {
         Some(text) if text.starts_with('-') => errors.push(format!(
             "providers.defaultCacheDuration: Invalid value: {text:?}: must be greater than or equal to 0"
         )),
-        Some(text) if duration(text).is_none() => errors.push(format!(
+        Some(text) if go_duration::parse_unsigned(text).is_none() => errors.push(format!(
             "providers.defaultCacheDuration: Invalid value: {text:?}: not a duration"
         )),
         Some(_) => {}

@@ -8,7 +8,7 @@ mod plugin;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cri::v1;
-use environment::{Environment, chain};
+use environment::{Environment, chain, go_duration};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -26,7 +26,7 @@ use self::{
 };
 use super::credentials::{self, Credential, ServiceAccountOrigin, Source};
 use crate::{
-    configuration::{Configuration, duration},
+    configuration::Configuration,
     measures::{Counter, Histogram, Measures},
     tokens::{TokenError, Tokens},
 };
@@ -99,9 +99,9 @@ struct Account {
     origin: Option<ServiceAccountOrigin>,
     token: String,
     annotations: BTreeMap<String, String>,
-    /// Tells answers for it from those for others.
+    /// Distinguishes answers for it from those for other accounts.
     key: String,
-    /// Tells this very question from others.
+    /// Distinguishes this question from others.
     question: String,
 }
 
@@ -208,9 +208,8 @@ impl Providers {
         };
         let good_for = match &response.cache_duration {
             None => provider.default_cache_duration(),
-            Some(text) => {
-                duration(text).ok_or_else(|| ProviderError::CacheDuration(text.clone()))?
-            }
+            Some(text) => go_duration::parse_unsigned(text)
+                .ok_or_else(|| ProviderError::CacheDuration(text.clone()))?,
         };
         let auths = Arc::new(response.auth.clone());
         if !good_for.is_zero() {
@@ -232,7 +231,7 @@ impl Providers {
                 None => {
                     let (asked, asked_as, measures) =
                         (known.clone(), key.clone(), self.measures.clone());
-                    // Goes on when the pod that asked was deleted: another may wait for the answer.
+                    // It continues when the pod that asked is deleted: another may wait for the answer.
                     let task = tokio::spawn(async move {
                         let began = Instant::now();
                         let answer = plugin::ask(&asked.provider, &question).await;

@@ -1,4 +1,4 @@
-//! When the worker looks again without an event, and whether somebody has set the machine's clock
+//! When the worker looks again without an event, and whether the machine's clock has been set
 //! meanwhile.
 
 use tokio::time::Instant;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use environment::go_duration;
 use serde::Deserialize;
 
 use super::{Error, Settings};
@@ -208,7 +209,10 @@ fn host(url: &str, description: &Described, directory: &Path) -> Result<Host, St
         dial_timeout: description
             .dial_timeout
             .as_deref()
-            .map(|text| duration(text).ok_or_else(|| format!("{url}: dial_timeout {text:?}")))
+            .map(|text| {
+                go_duration::parse_unsigned(text)
+                    .ok_or_else(|| format!("{url}: dial_timeout {text:?}"))
+            })
             .transpose()?,
     })
 }
@@ -241,19 +245,6 @@ fn certificates_in(directory: &Path, host: &mut Host) {
             _ => {}
         }
     }
-}
-
-/// Go's way to write one, as far as one unit goes: `500ms`, `3s`, `1m`.
-fn duration(text: &str) -> Option<Duration> {
-    let unit = text.find(|character: char| character.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at(unit);
-    let scale = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * scale).ok()
 }
 
 #[cfg(test)]

@@ -128,21 +128,13 @@ async fn on_thread(
         .await
         .map_err(|_| failed(format!("no answer in {} seconds", call.timeout.as_secs())))?
         .map_err(|_| failed("it panicked".to_owned()))?;
-    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
-    match answer {
-        Ok(text) => Ok(parse(&text).unwrap_or(Value::Null)),
-        Err(text) => Err(failed(
-            parse(&text)
-                .as_ref()
-                .and_then(error_message)
-                .unwrap_or(text),
-        )),
-    }
+    let text = answer.map_err(|error| failed(error.to_string()))?;
+    Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
 type Talk = (bool, String, Vec<u8>, Vec<u8>);
 
-/// Both outputs are read while the input is written, so that nobody waits for a full pipe.
+/// Both outputs are read while the input is written, so that neither side blocks on a full pipe.
 async fn talk(child: &mut tokio::process::Child, request: &Value) -> std::io::Result<Talk> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let bytes = request.to_string().into_bytes();

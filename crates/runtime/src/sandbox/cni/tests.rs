@@ -1,4 +1,4 @@
-//! The whole protocol against plugins that are shell scripts: they write down what they were told.
+//! The whole protocol against plugins that are shell scripts: they write down what they were called with.
 
 use super::*;
 

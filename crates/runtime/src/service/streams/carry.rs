@@ -39,7 +39,7 @@ pub async fn output(reader: pipe::Receiver, sink: Sink, ended: CancellationToken
             () = ended.cancelled() => true,
         };
         match reader.try_read(&mut buffer) {
-            // A terminal that nobody holds any more answers with an error.
+            // A terminal that no process has open any more answers with an error.
             Ok(0) => return,
             Ok(count) => {
                 let bytes = Bytes::copy_from_slice(&buffer[..count]);

@@ -95,7 +95,7 @@ impl Plugin for InterPodAffinity {
                 (wanted(new) && !wanted(old)) || (repelled(old) && !repelled(new))
             }
             ClusterEvent::PodRemoved { pod: other, .. } => repelled(other) || repels(other),
-            // Whoever is unwelcome everywhere may be welcome on a new node.
+            // A pod that every node repels may fit on a new node.
             ClusterEvent::NodeAdded(node) => {
                 let mut required = terms.required.iter();
                 required.all(|term| node.label(&term.topology_key).is_some())

@@ -27,7 +27,7 @@ pub(super) struct Start {
     /// The container whose processes this one is to see.
     pub target_id: Option<String>,
     pub wanted: i64,
-    /// Cancelled when the pod is to end: then nobody waits for a hook any more.
+    /// Cancelled when the pod is to terminate: then hooks are not waited for any more.
     pub stop: CancellationToken,
 }
 

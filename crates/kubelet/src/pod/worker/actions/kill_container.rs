@@ -22,7 +22,7 @@ use crate::{
 
 /// However short the grace period is, a container gets these seconds to end by itself.
 const MINIMUM_GRACE: i64 = 2;
-/// The exit code of a container of which nobody knows how it ended.
+/// The exit code of a container whose end is unknown.
 const UNKNOWN_EXIT: i32 = 255;
 
 /// The input of one container kill.

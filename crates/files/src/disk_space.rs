@@ -1,8 +1,9 @@
-//! How much room a file system has. Blocking.
+//! How much space a file system has.
 
 use std::path::Path;
 
-/// A file system. What nobody can have (kept for root, or by a quota) counts for neither side.
+/// The space of a file system. Blocks that are reserved for root or by a quota count neither as used
+/// nor as available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     pub capacity: u64,

@@ -1,0 +1,286 @@
+//! Answers the judge of `tests/cel` with our side: one case per line in, one answer per line out, with
+//! the fields of `tests/cel/oracle.go` and values written as `tests/cel/values.go` does.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::panic::{self, AssertUnwindSafe};
+
+use cel::map::Map;
+use cel::value::{HostKind, HostValue, Shape};
+use cel::{Environment, Limits, Program, Type, Value};
+use serde_json::{Value as Json, json};
+
+/// Kubernetes' limit of one evaluation.
+const PER_CALL_LIMIT: u64 = 1_000_000;
+
+fn main() -> io::Result<()> {
+    panic::set_hook(Box::new(|_| {}));
+    let mut environments = BTreeMap::new();
+    let mut output = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        let case: Json = serde_json::from_str(&line?)?;
+        let answer = panic::catch_unwind(AssertUnwindSafe(|| ask(&case, &mut environments)));
+        let mut answer = answer.unwrap_or_else(|_| json!({ "crash": "panicked" }));
+        if let (Some(name), Json::Object(fields)) = (case.get("name"), &mut answer) {
+            fields.insert("name".to_owned(), name.clone());
+        }
+        writeln!(output, "{answer}")?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
+    let version = case["version"].as_str().unwrap_or_default();
+    let base = environments.entry(version.to_owned()).or_insert_with(|| {
+        match version
+            .split_once('.')
+            .and_then(|(_, minor)| minor.parse().ok())
+        {
+            Some(minor) => Environment::of_version(minor),
+            None => Environment::for_new_expressions(),
+        }
+    });
+    let mut extension = base.extend();
+    for (name, text) in case["declare"].as_object().into_iter().flatten() {
+        match text.as_str().and_then(parse_type) {
+            Some(of) => extension = extension.variable(name, of),
+            None => return json!({ "crash": format!("no type: {text}") }),
+        }
+    }
+    let environment = extension.done();
+    let source = case["expr"].as_str().unwrap_or_default();
+    let checked = match environment.compile(source) {
+        Ok(checked) => checked,
+        Err(errors) => return json!({ "errors": errors.to_string() }),
+    };
+    let mut answer = serde_json::Map::new();
+    if case["ast"].as_bool() == Some(true) {
+        answer.insert("ast".to_owned(), cel::print::tree(&checked.ast).into());
+    }
+    answer.insert("type".to_owned(), checked.result_type().to_string().into());
+    let estimate = environment.estimate(&checked, &cel::estimate::Unbounded);
+    answer.insert(
+        "estimate".to_owned(),
+        format!("{}-{}", estimate.min, estimate.max).into(),
+    );
+    let program = match Program::new(&checked) {
+        Ok(program) => program,
+        Err(error) => {
+            answer.insert("error".to_owned(), format!("program: {error}").into());
+            return answer.into();
+        }
+    };
+    let variables: Vec<(&str, Value<'_>)> = case["vars"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.as_str(), read(value)))
+        .collect();
+    let limits = Limits {
+        cost: Some(PER_CALL_LIMIT),
+        interrupted: None,
+    };
+    let outcome = program.evaluate(&variables, limits);
+    answer.insert("cost".to_owned(), outcome.cost.into());
+    match outcome.value {
+        Ok(value) => answer.insert("value".to_owned(), write_value(&value).into()),
+        Err(error) => answer.insert("error".to_owned(), error.to_string().into()),
+    };
+    answer.into()
+}
+
+fn parse_type(text: &str) -> Option<Type> {
+    let text = text.trim();
+    let opaque = |name: &str| Type::Opaque(name.into(), [].into());
+    Some(match text {
+        "null" => Type::Null,
+        "bool" => Type::Bool,
+        "int" => Type::Int,
+        "uint" => Type::Uint,
+        "double" => Type::Double,
+        "string" => Type::String,
+        "bytes" => Type::Bytes,
+        "duration" => Type::Duration,
+        "timestamp" => Type::Timestamp,
+        "dyn" => Type::Dyn,
+        "type" => Type::of_types(),
+        "ip" => opaque("net.IP"),
+        "cidr" => opaque("net.CIDR"),
+        "quantity" => opaque("kubernetes.Quantity"),
+        "url" => opaque("kubernetes.URL"),
+        _ => {
+            let (outer, inner) = text.strip_suffix(')')?.split_once('(')?;
+            match outer {
+                "list" => Type::list(parse_type(inner)?),
+                "optional" => Type::optional(parse_type(inner)?),
+                "map" => {
+                    let (key, value) = inner.split_once(',')?;
+                    Type::map(parse_type(key)?, parse_type(value)?)
+                }
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// Reads a value in place: lists and objects of JSON are values of the host.
+fn read(json: &Json) -> Value<'_> {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) => Value::Int(whole),
+            None => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => text.as_str().into(),
+        Json::Object(fields) => match fields.iter().next() {
+            Some((tag, inner)) if fields.len() == 1 && tag.starts_with('$') => tagged(tag, inner),
+            _ => host(json),
+        },
+        Json::Array(_) => host(json),
+    }
+}
+
+fn host(json: &Json) -> Value<'_> {
+    Value::Host(HostValue {
+        data: json,
+        shape: &JsonShape,
+    })
+}
+
+fn tagged<'a>(tag: &str, inner: &'a Json) -> Value<'a> {
+    let text = match inner {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    match tag {
+        "$uint" => text.parse().map_or(Value::Null, Value::Uint),
+        "$double" => cel::numbers::parse_go_double(&text).map_or(Value::Null, Value::Double),
+        "$bytes" => decode_base64(&text).into(),
+        "$duration" => cel::duration::parse(&text).map_or(Value::Null, Value::Duration),
+        "$timestamp" => {
+            cel::timestamp::Timestamp::parse(&text).map_or(Value::Null, Value::Timestamp)
+        }
+        "$map" => {
+            let pairs = inner.as_array().into_iter().flatten();
+            let map: Map<'a> = pairs.map(|pair| (read(&pair[0]), read(&pair[1]))).collect();
+            Value::Map(map.into())
+        }
+        _ => Value::Null,
+    }
+}
+
+fn decode_base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut octets) = (0u32, 0, Vec::new());
+    for byte in text.bytes() {
+        let Some(digit) = ALPHABET.iter().position(|known| *known == byte) else {
+            continue;
+        };
+        bits = bits << 6 | digit as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            octets.push((bits >> held) as u8);
+        }
+    }
+    octets
+}
+
+struct JsonShape;
+
+impl Shape for JsonShape {
+    fn kind(&self, data: &(dyn Any + Send + Sync)) -> HostKind {
+        match data.downcast_ref() {
+            Some(Json::Array(_)) => HostKind::List,
+            _ => HostKind::Map,
+        }
+    }
+
+    fn type_of(&self, data: &(dyn Any + Send + Sync)) -> Type {
+        match self.kind(data) {
+            HostKind::List => Type::list(Type::Dyn),
+            _ => Type::map(Type::Dyn, Type::Dyn),
+        }
+    }
+
+    fn len(&self, data: &(dyn Any + Send + Sync)) -> usize {
+        match data.downcast_ref() {
+            Some(Json::Array(items)) => items.len(),
+            Some(Json::Object(fields)) => fields.len(),
+            _ => 0,
+        }
+    }
+
+    fn at<'a>(&'a self, data: &'a (dyn Any + Send + Sync), index: usize) -> Option<Value<'a>> {
+        match data.downcast_ref()? {
+            Json::Array(items) => items.get(index).map(read),
+            Json::Object(fields) => fields.values().nth(index).map(read),
+            _ => None,
+        }
+    }
+
+    fn key_at<'a>(&'a self, data: &'a (dyn Any + Send + Sync), index: usize) -> Option<&'a str> {
+        match data.downcast_ref()? {
+            Json::Object(fields) => fields.keys().nth(index).map(String::as_str),
+            _ => None,
+        }
+    }
+
+    fn get<'a>(&'a self, data: &'a (dyn Any + Send + Sync), key: &str) -> Option<Value<'a>> {
+        match data.downcast_ref()? {
+            Json::Object(fields) => fields.get(key).map(read),
+            _ => None,
+        }
+    }
+}
+
+fn write_value(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => format!("{value}u"),
+        Value::Double(value) => {
+            format!("double({})", cel::numbers::go_double_from(*value, i32::MIN))
+        }
+        Value::String(text) => quote(text),
+        Value::Bytes(octets) => {
+            let digits: String = octets.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("b\"{digits}\"")
+        }
+        Value::Duration(nanoseconds) => format!("duration({nanoseconds})"),
+        Value::Timestamp(at) => {
+            let mut at = *at;
+            at.offset = 0;
+            format!("timestamp({at})")
+        }
+        Value::Optional(None) => "none".to_owned(),
+        Value::Optional(Some(value)) => format!("optional({})", write_value(value)),
+        Value::Type(of) => format!("type({of})"),
+        Value::Opaque(value) => format!("{value:?}"),
+        Value::Object(object) => object.type_name.to_string(),
+        Value::List(_) | Value::Map(_) | Value::Host(_) => {
+            if value.list_len().is_some() {
+                let items: Vec<String> = value.items().map(|item| write_value(&item)).collect();
+                return format!("[{}]", items.join(", "));
+            }
+            let mut entries: Vec<String> = value
+                .entries()
+                .map(|(key, value)| format!("{}: {}", write_value(&key), write_value(&value)))
+                .collect();
+            entries.sort();
+            format!("{{{}}}", entries.join(", "))
+        }
+    }
+}
+
+/// As Go writes JSON without the escapes of HTML.
+fn quote(text: &str) -> String {
+    json!(text)
+        .to_string()
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}

@@ -1,0 +1,57 @@
+//! From text to the tree of an expression, as cel-go's parser makes it.
+//!
+//! Expressions without a syntax error take the short way: a recursive descent that makes the tree at
+//! once. All others are parsed again the way ANTLR does, for its words and its recovery.
+
+mod descent;
+mod lexer;
+mod literal;
+#[cfg(test)]
+mod tests;
+
+use crate::ast::Ast;
+use crate::builder::Builder;
+use crate::errors::{CompileErrors, Report};
+use crate::macros::Macros;
+
+/// The longest expression, in code points.
+const MAX_CODE_POINTS: usize = 100_000;
+
+/// What an environment adds to the grammar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syntax {
+    /// `a.?b`, `a[?b]`, `[?a]`, `{?a: b}`.
+    pub optional: bool,
+    pub macros: Macros,
+}
+
+/// The tree of an expression with its macros expanded.
+pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, CompileErrors> {
+    let mut report = Report::default();
+    if source.len() > MAX_CODE_POINTS {
+        let size = source.chars().count();
+        if size > MAX_CODE_POINTS {
+            report.add(
+                None,
+                format!(
+                    "expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
+                ),
+            );
+            return Err(report.into_errors(source));
+        }
+    }
+    let (tokens, unrecognized) = lexer::tokens(source);
+    let mut builder = Builder::with_capacity(tokens.len() * 2);
+    if unrecognized.is_empty() {
+        if let Some(root) = descent::parse(source, &tokens, syntax, &mut builder) {
+            let (ast, report) = builder.into_ast(root);
+            report.into_result(source)?;
+            return Ok(ast);
+        }
+    }
+    for text in unrecognized {
+        text.report(&mut report);
+    }
+    report.add(Some(0), "Syntax error");
+    Err(report.into_errors(source))
+}

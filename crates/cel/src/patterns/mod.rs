@@ -1,0 +1,63 @@
+//! Regular expressions of expressions: RE2's syntax, compiled once per text and kept.
+
+mod classes;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use regex::{Regex, RegexBuilder};
+
+use self::syntax::translate;
+pub use self::syntax::{PatternError, Reason};
+use crate::error::EvalError;
+
+/// So many compiled patterns are kept; then the cache starts anew.
+const KEPT: usize = 256;
+/// Patterns that compile to more than this are not kept.
+const LARGEST_KEPT: usize = 256 << 10;
+/// Patterns that compile to more than this are refused. Go allows more, but needs less for the same
+/// pattern.
+const LARGEST: usize = 32 << 20;
+/// Groups within groups; the translation has refused what Go refuses before.
+const DEEPEST: u32 = 4000;
+
+static COMPILED: LazyLock<Mutex<HashMap<Arc<str>, Arc<Regex>>>> =
+    LazyLock::new(|| Mutex::new(HashMap::new()));
+
+/// A pattern, from the cache where it is known. Matching takes linear time.
+pub fn compile(pattern: &str) -> Result<Arc<Regex>, EvalError> {
+    let known = COMPILED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(pattern)
+        .cloned();
+    if let Some(regex) = known {
+        return Ok(regex);
+    }
+    let illegal = |error: PatternError| EvalError::Message(error.to_string());
+    let mut builder = RegexBuilder::new(&translate(pattern).map_err(illegal)?);
+    builder.nest_limit(DEEPEST);
+    let small = builder
+        .size_limit(LARGEST_KEPT)
+        .dfa_size_limit(LARGEST_KEPT)
+        .build();
+    let Ok(regex) = small else {
+        let large = builder.size_limit(LARGEST).build();
+        return large.map(Arc::new).map_err(|_| {
+            illegal(PatternError {
+                reason: Reason::TooLarge,
+                text: pattern.to_owned(),
+            })
+        });
+    };
+    let regex = Arc::new(regex);
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if compiled.len() >= KEPT {
+        compiled.clear();
+    }
+    compiled.insert(Arc::from(pattern), Arc::clone(&regex));
+    Ok(regex)
+}
