@@ -88,9 +88,25 @@ pub(crate) fn failure(status: &Status, encoding: Encoding) -> Response<Body> {
     response
 }
 
+/// As upstream: when all warnings together have more letters than this, each is cut, and those beyond
+/// are left out.
+const MOST_WARNING_LETTERS: usize = 4096;
+const MOST_LETTERS_OF_CUT: usize = 256;
+
 /// Adds RFC 7234 warnings with code 299.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let letters = |text: &str| text.chars().count();
+    let is_cut = warnings.iter().map(|text| letters(text)).sum::<usize>() > MOST_WARNING_LETTERS;
+    let mut written = 0;
     for warning in warnings {
+        let mut warning = warning.as_str();
+        if is_cut && written >= MOST_WARNING_LETTERS {
+            return;
+        }
+        if is_cut && let Some((end, _)) = warning.char_indices().nth(MOST_LETTERS_OF_CUT) {
+            warning = &warning[..end];
+        }
+        written += letters(warning);
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append(header::WARNING, value);

@@ -50,7 +50,8 @@ pub(super) fn of_handshake(problem: &io::Error) -> String {
 fn of_certificate(error: &CertificateError) -> String {
     const VALIDITY: &str = "x509: certificate has expired or is not yet valid";
     match error {
-        CertificateError::UnknownIssuer => {
+        // An authority of the same name that did not sign it is another one.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "x509: certificate signed by unknown authority".to_string()
         }
         CertificateError::ExpiredContext { time, not_after } => format!(

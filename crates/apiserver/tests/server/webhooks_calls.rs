@@ -124,9 +124,10 @@ async fn mutating_hooks_are_called_by_name_one_after_another_and_again_if_they_a
     let first = vec![hook("a1", "IfNeeded"), hook("a2", "Never")];
     configure(&admin, MUTATING, "a", first).await;
     let made = admin.post(MAPS, &config_map("x")).await.expect(201);
-    // The last of all was followed by nobody in the first round, but by the first in the second.
+    // In the second round the first sees what came after it. What it changes then is news to the
+    // last, which nobody had followed in the first round.
     let order = made.str_at(&["data", "order"]);
-    assert_eq!(order, "/a1/a2/b1/b2/a1");
+    assert_eq!(order, "/a1/a2/b1/b2/a1/b2");
     let uids: Vec<String> = server
         .requests()
         .iter()
@@ -512,6 +513,28 @@ async fn warnings_reach_the_client_and_calls_are_counted() {
     ] {
         assert!(text.contains(line), "{line}");
     }
+}
+
+#[tokio::test]
+async fn many_long_warnings_are_cut() {
+    let (_cluster, admin) = start().await;
+    let server = HookServer::start(|_, asked| {
+        let warnings = (0..30).map(|number| Value::from(format!("{number:03}{}", "x".repeat(400))));
+        let mut response = api::document!({"allowed": true});
+        response.set(&["warnings"], warnings.collect::<Vec<Value>>());
+        Reply::Json(review(asked, response))
+    })
+    .await;
+    let hook = server.hook("h", &["CREATE"], &["configmaps"]);
+    configure(&admin, VALIDATING, "c", vec![hook]).await;
+    let answer = admin.post(MAPS, &config_map("a")).await;
+    let told: Vec<usize> = answer
+        .headers
+        .get_all("warning")
+        .iter()
+        .map(|it| it.len())
+        .collect();
+    assert_eq!(told, vec![256 + "299 - \"\"".len(); 16]);
 }
 
 #[tokio::test]
