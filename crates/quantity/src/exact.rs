@@ -130,7 +130,7 @@ impl ExactQuantity {
     }
 
     pub fn plus(&self, other: &ExactQuantity) -> ExactQuantity {
-        self.sum(other, other.amount)
+        self.sum(other, other.amount, other.decimal())
     }
 
     pub fn minus(&self, other: &ExactQuantity) -> ExactQuantity {
@@ -145,16 +145,22 @@ impl ExactQuantity {
                 scale,
             },
         };
-        self.sum(other, negated)
+        let exact = other.decimal();
+        let exact = Decimal {
+            value: -exact.value,
+            scale: exact.scale,
+        };
+        self.sum(other, negated, exact)
     }
 
-    fn sum(&self, other: &ExactQuantity, amount: Amount) -> ExactQuantity {
+    /// The sum with an amount, where both are small, or else with the exact number.
+    fn sum(&self, other: &ExactQuantity, amount: Amount, exact: Decimal) -> ExactQuantity {
         let small = match (self.amount, amount) {
             (Amount::Small { .. }, Amount::Small { .. }) => small_sum(self.amount, amount),
             _ => None,
         };
         let amount = small.unwrap_or_else(|| {
-            let Decimal { value, scale } = self.decimal().plus(Decimal::from(amount));
+            let Decimal { value, scale } = self.decimal().plus(exact);
             Amount::Decimal { value, scale }
         });
         ExactQuantity {

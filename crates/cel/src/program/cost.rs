@@ -89,10 +89,12 @@ pub fn of_overload(id: &str) -> CallCost {
 
 /// Whether a library may have something to say about the cost of a function.
 pub fn is_of_library(function: &str) -> bool {
-    !function.starts_with(['_', '!', '-', '@'])
+    !function.starts_with(['_', '!', '-'])
         && !matches!(
             function,
-            "size"
+            "@in"
+                | "@not_strictly_false"
+                | "size"
                 | "contains"
                 | "startsWith"
                 | "endsWith"
