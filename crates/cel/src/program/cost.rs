@@ -92,7 +92,9 @@ pub fn is_of_library(function: &str) -> bool {
     !function.starts_with(['_', '!', '-'])
         && !matches!(
             function,
-            "size"
+            "@in"
+                | "@not_strictly_false"
+                | "size"
                 | "contains"
                 | "startsWith"
                 | "endsWith"
