@@ -37,8 +37,13 @@ fn main() {
     let started = Instant::now();
     let mut schemas = Vec::new();
     for _ in 0..copies {
-        for version in definitions.iter().flat_map(|one| one.list_at(&["spec", "versions"])) {
-            let document = version.at(&["schema", "openAPIV3Schema"]).unwrap_or(&Value::Null);
+        for version in definitions
+            .iter()
+            .flat_map(|one| one.list_at(&["spec", "versions"]))
+        {
+            let document = version
+                .at(&["schema", "openAPIV3Schema"])
+                .unwrap_or(&Value::Null);
             match Schema::from_document(document) {
                 Ok(schema) => schemas.push(schema),
                 Err(errors) => println!("{errors:?}"),

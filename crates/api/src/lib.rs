@@ -11,6 +11,7 @@ pub mod cron;
 pub mod custom;
 pub mod discovery;
 pub mod document;
+pub mod expressions;
 pub mod features;
 pub mod field;
 pub mod metadata;

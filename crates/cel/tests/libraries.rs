@@ -24,7 +24,9 @@ fn functions_answer_and_cost_what_upstream_answers_and_counts() {
         };
         let answer = answer(&environment, expression);
         if answer != expected {
-            wrong.push(format!("{expression}\n  upstream {expected}\n  ours     {answer}"));
+            wrong.push(format!(
+                "{expression}\n  upstream {expected}\n  ours     {answer}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -119,7 +121,10 @@ impl Authorizer for Recorder {
 fn authorization_checks_reach_the_host_with_what_was_built() {
     let recorder = Arc::new(Recorder(Mutex::default()));
     let environment = Environment::for_new_expressions();
-    let environment = environment.extend().variable("authorizer", authorizer_type()).done();
+    let environment = environment
+        .extend()
+        .variable("authorizer", authorizer_type())
+        .done();
     let ask = |expression: &str| {
         let checked = environment.compile(expression).expect(expression);
         let authorizer = AuthorizerValue::new(recorder.clone());
@@ -155,12 +160,27 @@ fn authorization_checks_reach_the_host_with_what_was_built() {
         })
     );
     let check = |expression: &str, expected: &str| assert_eq!(ask(expression).0, expected);
-    check("authorizer.path('/healthz').check('post').reason()", "\"because\"");
-    check("authorizer.path('/healthz').check('fail').errored()", "true");
-    check("authorizer.path('/healthz').check('fail').error()", "\"broken\"");
+    check(
+        "authorizer.path('/healthz').check('post').reason()",
+        "\"because\"",
+    );
+    check(
+        "authorizer.path('/healthz').check('fail').errored()",
+        "true",
+    );
+    check(
+        "authorizer.path('/healthz').check('fail').error()",
+        "\"broken\"",
+    );
     check("authorizer.path('/healthz').check('get').error()", "\"\"");
-    check("authorizer.path(' ').check('get').allowed()", "path must not be empty");
-    check("authorizer.group('').resource('').check('get').allowed()", "resource must not be empty");
+    check(
+        "authorizer.path(' ').check('get').allowed()",
+        "path must not be empty",
+    );
+    check(
+        "authorizer.group('').resource('').check('get').allowed()",
+        "resource must not be empty",
+    );
     check(
         "authorizer.serviceAccount('ns', 'S').path('/').check('get').allowed()",
         "Invalid service account name",
@@ -170,5 +190,9 @@ fn authorization_checks_reach_the_host_with_what_was_built() {
         "Invalid service account namespace",
     );
     check("authorizer == authorizer", "no such overload");
-    assert!(authorizer_overloads().iter().all(|overload| overload.is_member));
+    assert!(
+        authorizer_overloads()
+            .iter()
+            .all(|overload| overload.is_member)
+    );
 }

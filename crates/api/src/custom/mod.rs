@@ -45,7 +45,7 @@ use crate::field::{FieldError, FieldErrorKind, Path};
 pub use apply::{Form, Place};
 pub use columns::PrinterColumn;
 pub use correlation::Correlated;
-pub use format::{Format, request_uri};
+pub use format::{Format, duration, request_uri};
 pub use intern::entries as shared_entries;
 pub use json_path::JsonPath;
 pub use metadata::{Malformed, MetadataError};

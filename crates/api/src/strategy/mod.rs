@@ -82,7 +82,9 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            &custom_resource_definition::CustomResourceDefinition { expressions: None }
+            &custom_resource_definition::CustomResourceDefinition {
+                expressions: Some(crate::expressions::RULES),
+            }
         }
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
             &admission_registration::MutatingAdmissionPolicy

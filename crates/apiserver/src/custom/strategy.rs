@@ -137,7 +137,7 @@ impl Strategy for CustomStrategy {
             old: None,
             status_only: false,
             scale: self.scale.as_ref(),
-            expressions: None,
+            expressions: Some(api::expressions::RULES),
             errors,
         })
     }
@@ -161,7 +161,7 @@ impl Strategy for CustomStrategy {
             old: Some(old),
             status_only: subresource == "status",
             scale: self.scale.as_ref(),
-            expressions: None,
+            expressions: Some(api::expressions::RULES),
             errors,
         })
     }

@@ -121,7 +121,9 @@ pub fn ends_at_error(function: &Function, overload: Option<&Overload>, arguments
         .overloads
         .iter()
         .any(|overload| matches!(overload.implementation, Implementation::Singleton(_)));
-    arguments > 2 || function.name == "format" || (overload.is_none() && !is_singleton && function.overloads.len() > 1)
+    arguments > 2
+        || function.name == "format"
+        || (overload.is_none() && !is_singleton && function.overloads.len() > 1)
 }
 
 fn traversal(size: u64) -> u64 {

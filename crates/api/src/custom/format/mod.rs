@@ -13,6 +13,7 @@ mod tests;
 use super::node::Kind;
 
 /// The scheme and the host of a URI of a request, as Go reads it.
+pub use time::duration;
 pub use uri::parse as request_uri;
 
 /// A format that is checked.

@@ -61,20 +61,28 @@ fn is_zone(text: &[u8]) -> bool {
     }
 }
 
-const UNITS: [&[&str]; 8] = [
-    &["ns", "nano"],
-    &["us", "µs", "micro"],
-    &["ms", "milli"],
-    &["s", "sec"],
-    &["m", "min"],
-    &["h", "hr", "hour"],
-    &["d", "day"],
-    &["w", "wk", "week"],
+const UNITS: [(&[&str], i64); 8] = [
+    (&["ns", "nano"], 1),
+    (&["us", "µs", "micro"], 1_000),
+    (&["ms", "milli"], 1_000_000),
+    (&["s", "sec"], 1_000_000_000),
+    (&["m", "min"], 60_000_000_000),
+    (&["h", "hr", "hour"], 3_600_000_000_000),
+    (&["d", "day"], 86_400_000_000_000),
+    (&["w", "wk", "week"], 604_800_000_000_000),
 ];
 
 /// As Go reads durations, or numbers with units in words anywhere in the text.
 pub fn is_duration(text: &str) -> bool {
-    is_go_duration(text) || has_worded_duration(text)
+    duration(text).is_some()
+}
+
+/// The nanoseconds of a duration.
+pub fn duration(text: &str) -> Option<i64> {
+    match is_go_duration(text) {
+        true => cel::duration::parse(text),
+        false => worded_duration(text),
+    }
 }
 
 fn is_go_duration(text: &str) -> bool {
@@ -111,8 +119,9 @@ fn is_go_duration(text: &str) -> bool {
     nanoseconds <= i64::MAX as f64
 }
 
-fn has_worded_duration(text: &str) -> bool {
-    let mut found = false;
+/// The sum of the numbers whose units are known.
+fn worded_duration(text: &str) -> Option<i64> {
+    let mut found = None;
     let mut rest = text;
     while let Some(start) = rest.find(|sign: char| sign.is_ascii_digit()) {
         let from = &rest[start..];
@@ -130,15 +139,17 @@ fn has_worded_duration(text: &str) -> bool {
         }
         let (unit, after) = after.split_at(end);
         rest = after;
-        if number.parse::<i64>().is_err() {
-            return false;
-        }
+        let number = number.parse::<i64>().ok()?;
         let unit = unit.to_lowercase();
         let is_known = |variants: &[&str]| {
             let last = variants.last().copied().unwrap_or_default();
             variants.contains(&unit.as_str()) || unit.starts_with(last)
         };
-        found |= UNITS.into_iter().any(is_known);
+        let known = UNITS.into_iter().find(|(variants, _)| is_known(variants));
+        if let Some((_, length)) = known {
+            let sum: i64 = found.unwrap_or_default();
+            found = Some(sum.wrapping_add(number.wrapping_mul(length)));
+        }
     }
     found
 }

@@ -214,7 +214,10 @@ fn shown_versions(form: &Form<'_>) -> String {
     let versions = form.versions().iter().map(|version| {
         let text = |value: &Value, name: &str| Value::from(value.str_at(&[name]));
         let own = |name: &str| form.of_version(version, name);
-        let warning = version.get("deprecationWarning").cloned().unwrap_or_default();
+        let warning = version
+            .get("deprecationWarning")
+            .cloned()
+            .unwrap_or_default();
         let head = go_struct(&[
             ("Name", text(version, "name")),
             ("Served", version.bool_at(&["served"]).into()),
@@ -236,7 +239,10 @@ fn shown_versions(form: &Form<'_>) -> String {
                 ("Type", text(column, "type")),
                 ("Format", text(column, "format")),
                 ("Description", text(column, "description")),
-                ("Priority", column.i64_at(&["priority"]).unwrap_or_default().into()),
+                (
+                    "Priority",
+                    column.i64_at(&["priority"]).unwrap_or_default().into(),
+                ),
                 ("JSONPath", text(column, "jsonPath")),
             ])
         });
@@ -265,8 +271,14 @@ fn shown_subresources(subresources: &Value) -> String {
     let scale = scale.map_or("null".to_string(), |scale| {
         let selector = scale.get("labelSelectorPath").cloned().unwrap_or_default();
         go_struct(&[
-            ("SpecReplicasPath", scale.str_at(&["specReplicasPath"]).into()),
-            ("StatusReplicasPath", scale.str_at(&["statusReplicasPath"]).into()),
+            (
+                "SpecReplicasPath",
+                scale.str_at(&["specReplicasPath"]).into(),
+            ),
+            (
+                "StatusReplicasPath",
+                scale.str_at(&["statusReplicasPath"]).into(),
+            ),
             ("LabelSelectorPath", selector),
         ])
     });

@@ -1,0 +1,12 @@
+//! Expressions over Kubernetes' objects: schemas as types, documents as values, and the rules of
+//! custom resources compiled with them. The language itself is the crate `cel`.
+
+mod names;
+mod rules;
+mod types;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use rules::RULES;
