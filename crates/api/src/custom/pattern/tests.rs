@@ -5,7 +5,11 @@ use super::*;
 #[test]
 fn patterns_match_as_in_go() {
     let check = |pattern: &str, text: &str, expected: bool| {
-        assert_eq!(is_match(pattern, text), Ok(expected), "{pattern} on {text:?}");
+        assert_eq!(
+            is_match(pattern, text),
+            Ok(expected),
+            "{pattern} on {text:?}"
+        );
     };
     check(r"^\d+$", "12", true);
     check(r"^\d+$", "٣", false);

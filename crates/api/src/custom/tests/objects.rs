@@ -24,7 +24,12 @@ fn unknown_fields_are_pruned_and_told_in_order() {
     let pruned = schema.prune(&mut object);
     assert_eq!(
         pruned,
-        ["extra", "spec.free.strict.b", "spec.list[0].b", "spec.unknown"]
+        [
+            "extra",
+            "spec.free.strict.b",
+            "spec.list[0].b",
+            "spec.unknown"
+        ]
     );
     assert_eq!(
         object,
@@ -91,7 +96,10 @@ fn objects_from_the_store_lose_malformed_metadata_and_gain_a_generation() {
 
     let mut sent = object;
     let error = schema.conform(&mut sent, Malformed::Refused).unwrap_err();
-    assert!(error.to_string().contains("cannot unmarshal number"), "{error}");
+    assert!(
+        error.to_string().contains("cannot unmarshal number"),
+        "{error}"
+    );
     sent.set(&["metadata", "labels"], document!({"a": "b"}));
     let unknown = schema.conform(&mut sent, Malformed::Refused).unwrap();
     assert_eq!(unknown, ["metadata.odd", "spec.template.metadata.odd"]);
@@ -106,12 +114,23 @@ fn embedded_resources_have_a_type_and_valid_metadata() {
     let object = document!({"spec": {"template": {
         "apiVersion": "a/b/c", "metadata": {"name": "..", "labels": {"a b": "c"}}}}});
     let errors = texts(&schema.validate_embedded(&object));
-    assert!(errors.contains(&"spec.template.kind: Required value".to_string()), "{errors:?}");
+    assert!(
+        errors.contains(&"spec.template.kind: Required value".to_string()),
+        "{errors:?}"
+    );
     let version = "spec.template.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion \
                    string: a/b/c";
     assert!(errors.contains(&version.to_string()), "{errors:?}");
-    assert!(errors.iter().any(|error| error.starts_with("spec.template.metadata.name: ")));
-    assert!(errors.iter().any(|error| error.starts_with("spec.template.metadata.labels: ")));
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.starts_with("spec.template.metadata.name: "))
+    );
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.starts_with("spec.template.metadata.labels: "))
+    );
 }
 
 #[test]

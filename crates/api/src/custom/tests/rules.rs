@@ -104,9 +104,15 @@ fn transition_rules_need_an_old_value_unless_it_is_optional() {
     }));
     let object = document!({"spec": {"a": "x", "b": "x"}});
     let errors = judged(&schema, &object, None).errors;
-    assert_eq!(texts(&errors), ["spec.b: Invalid value: \"x\": failed rule: changed"]);
+    assert_eq!(
+        texts(&errors),
+        ["spec.b: Invalid value: \"x\": failed rule: changed"]
+    );
     let errors = judged(&schema, &object, Some(&object)).errors;
-    assert_eq!(texts(&errors), ["spec.a: Invalid value: \"x\": failed rule: changed"]);
+    assert_eq!(
+        texts(&errors),
+        ["spec.a: Invalid value: \"x\": failed rule: changed"]
+    );
 }
 
 #[test]
@@ -119,7 +125,10 @@ fn rules_broken_by_unchanged_parts_are_only_warned_of() {
     let new = document!({"spec": {"a": "x", "b": "y"}});
     let findings = judged(&schema, &new, Some(&old));
     assert_eq!(findings.errors, []);
-    assert_eq!(findings.warnings, ["spec.a: Invalid value: \"x\": failed rule: false"]);
+    assert_eq!(
+        findings.warnings,
+        ["spec.a: Invalid value: \"x\": failed rule: false"]
+    );
 }
 
 #[test]

@@ -11,28 +11,41 @@ fn what_is_not_structural_is_refused_with_upstreams_words() {
         let errors = Schema::from_document(&document).expect_err("not structural");
         assert_eq!(texts(&errors), expected);
     };
-    check(document!({"properties": {"a": {}}}), &[
-        "properties[a].type: Required value: must not be empty for specified object fields",
-        "type: Required value: must not be empty at the root",
-    ]);
-    check(document!({"type": "object", "additionalProperties": true, "properties": {
-        "list": {"type": "array"}, "metadata": {"type": "object", "description": "x"}}}), &[
-        "additionalProperties: Forbidden: must not be used at the root",
-        "properties[list].items: Required value: must be specified",
-        "properties[metadata]: Forbidden: must not specify anything other than name and \
+    check(
+        document!({"properties": {"a": {}}}),
+        &[
+            "properties[a].type: Required value: must not be empty for specified object fields",
+            "type: Required value: must not be empty at the root",
+        ],
+    );
+    check(
+        document!({"type": "object", "additionalProperties": true, "properties": {
+        "list": {"type": "array"}, "metadata": {"type": "object", "description": "x"}}}),
+        &[
+            "additionalProperties: Forbidden: must not be used at the root",
+            "properties[list].items: Required value: must be specified",
+            "properties[metadata]: Forbidden: must not specify anything other than name and \
          generateName, but metadata is implicitly specified",
-    ]);
-    check(document!({"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]}), &[
-        "anyOf[0].properties[a].type: Forbidden: must be empty to be structural",
-        "properties[a]: Required value: because it is defined in anyOf[0].properties[a]",
-    ]);
-    check(document!({"type": "object", "$ref": "x"}), &[
-        "<nil>: Invalid value: \"\": OpenAPIV3Schema '$ref' is not supported",
-    ]);
-    check(document!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}), &[
-        "properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but \
+        ],
+    );
+    check(
+        document!({"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]}),
+        &[
+            "anyOf[0].properties[a].type: Forbidden: must be empty to be structural",
+            "properties[a]: Required value: because it is defined in anyOf[0].properties[a]",
+        ],
+    );
+    check(
+        document!({"type": "object", "$ref": "x"}),
+        &["<nil>: Invalid value: \"\": OpenAPIV3Schema '$ref' is not supported"],
+    );
+    check(
+        document!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}),
+        &[
+            "properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but \
          isn't: error parsing regexp: missing closing ): `(`",
-    ]);
+        ],
+    );
 }
 
 #[test]
@@ -59,13 +72,19 @@ fn schemas_nested_too_deeply_are_refused() {
     let mut nested = document!({"type": "string"});
     for _ in 0..10_000 {
         nested = Value::Object(
-            [("items".to_string(), nested), ("type".to_string(), "array".into())]
-                .into_iter()
-                .collect(),
+            [
+                ("items".to_string(), nested),
+                ("type".to_string(), "array".into()),
+            ]
+            .into_iter()
+            .collect(),
         );
     }
     let errors = Schema::from_document(&nested).expect_err("too deep");
-    assert_eq!(texts(&errors), ["<nil>: Invalid value: exceeded max depth of 100"]);
+    assert_eq!(
+        texts(&errors),
+        ["<nil>: Invalid value: exceeded max depth of 100"]
+    );
     // Dropping it recurses, which documents that were read never are deep enough for.
     std::mem::forget(nested);
 }
@@ -84,7 +103,9 @@ fn equal_schemas_are_the_same_and_equal_parts_are_shared() {
 #[test]
 fn what_nobody_uses_any_more_is_forgotten() {
     let many: Vec<Schema> = (0..50)
-        .map(|number| with_spec(document!({"a": {"type": "integer", "maximum": 12_345_000 + number}})))
+        .map(|number| {
+            with_spec(document!({"a": {"type": "integer", "maximum": 12_345_000 + number}}))
+        })
         .collect();
     let (before, _) = shared_entries();
     drop(many);
@@ -119,15 +140,24 @@ fn field_paths_follow_the_schema() {
     }));
     let check = |path: &str, expected: Result<&str, &str>| {
         let found = field_path(path, schema.root(), true);
-        let found = found.map(|found| found.text).map_err(|error| error.to_string());
-        assert_eq!(found, expected.map(str::to_string).map_err(str::to_string), "{path}");
+        let found = found
+            .map(|found| found.text)
+            .map_err(|error| error.to_string());
+        assert_eq!(
+            found,
+            expected.map(str::to_string).map_err(str::to_string),
+            "{path}"
+        );
     };
     check(".spec.map.key", Ok("spec.map[key]"));
     check(".spec['a.b']", Ok("spec.a.b"));
     check("['spec']['map']['it\\'s']", Ok("spec.map[it's]"));
     check("spec", Err("expected [ or . but got: spec"));
     check(".spec.nothing", Err("does not refer to a valid field"));
-    check(".spec[map]", Err("expected single quoted string but got map"));
+    check(
+        ".spec[map]",
+        Err("expected single quoted string but got map"),
+    );
     check(".", Err("unexpected end of JSON path"));
 }
 
@@ -142,7 +172,9 @@ fn columns_show_values_by_their_type() {
     let now = "2026-01-01T01:30:00Z".parse().expect("a time");
     let cell = |kind: &str, path: &str| {
         let column = document!({"name": "X", "type": kind, "jsonPath": path});
-        PrinterColumn::of(&column).expect("a column").cell(&object, now)
+        PrinterColumn::of(&column)
+            .expect("a column")
+            .cell(&object, now)
     };
     assert_eq!(cell("integer", ".spec.replicas"), document!(3));
     assert_eq!(cell("integer", ".spec.ratio"), document!(1));
@@ -154,10 +186,16 @@ fn columns_show_values_by_their_type() {
     assert_eq!(cell("string", ".spec.hosts[7]"), Value::Null);
     assert_eq!(cell("string", ".spec.nothing.here"), Value::Null);
     assert_eq!(cell("string", ".metadata.labels.a\\.b/c"), document!("l"));
-    assert_eq!(cell("string", ".metadata.labels['a\\.b/c']"), document!("l"));
+    assert_eq!(
+        cell("string", ".metadata.labels['a\\.b/c']"),
+        document!("l")
+    );
     assert_eq!(cell("boolean", ".spec.on"), document!(true));
     assert_eq!(cell("boolean", ".spec.replicas"), Value::Null);
-    assert_eq!(cell("date", ".metadata.creationTimestamp"), document!("90m"));
+    assert_eq!(
+        cell("date", ".metadata.creationTimestamp"),
+        document!("90m")
+    );
     let ready = ".status.conditions[?(@.type==\"Ready\")].status";
     assert_eq!(cell("string", ready), document!("True"));
     let other = ".status.conditions[?(@.type=='Other')].status";
@@ -174,16 +212,27 @@ fn sizes_are_estimated_from_declared_bounds() {
         (size.max_elements, size.min_serialized_size)
     };
     assert_eq!(size(document!({"type": "string", "maxLength": 5})), (20, 2));
-    assert_eq!(size(document!({"type": "string"})), (3 * 1024 * 1024 - 2, 2));
-    assert_eq!(size(document!({"type": "string", "enum": ["a", "abc"]})), (3, 2));
-    assert_eq!(size(document!({"type": "string", "format": "date-time"})), (32, 21));
+    assert_eq!(
+        size(document!({"type": "string"})),
+        (3 * 1024 * 1024 - 2, 2)
+    );
+    assert_eq!(
+        size(document!({"type": "string", "enum": ["a", "abc"]})),
+        (3, 2)
+    );
+    assert_eq!(
+        size(document!({"type": "string", "format": "date-time"})),
+        (32, 21)
+    );
     assert_eq!(
         size(document!({"type": "array", "items": {"type": "integer"}})),
         ((3 * 1024 * 1024 - 2) / 2, 2)
     );
     assert_eq!(
-        size(document!({"type": "object", "required": ["a", "b"], "properties": {
-            "a": {"type": "boolean"}, "b": {"type": "string", "default": ""}}})),
+        size(
+            document!({"type": "object", "required": ["a", "b"], "properties": {
+            "a": {"type": "boolean"}, "b": {"type": "string", "default": ""}}})
+        ),
         (0, 2 + 1 + 4 + 4)
     );
 }
@@ -202,11 +251,24 @@ fn apply_knows_what_is_owned_in_parts() {
     }));
     let spec = schema.place().field("spec").expect("declared");
     let form = |name: &str| spec.field(name).expect("declared").form();
-    assert_eq!(form("list"), Form::List { list_type: ListType::Map });
-    assert_eq!(form("plain"), Form::List { list_type: ListType::Atomic });
+    assert_eq!(
+        form("list"),
+        Form::List {
+            list_type: ListType::Map
+        }
+    );
+    assert_eq!(
+        form("plain"),
+        Form::List {
+            list_type: ListType::Atomic
+        }
+    );
     assert_eq!(form("atomic"), Form::Map { atomic: true });
     assert!(matches!(form("port"), Form::Any { .. }));
-    assert!(matches!(schema.place().field("metadata"), Some(Place::Metadata)));
+    assert!(matches!(
+        schema.place().field("metadata"),
+        Some(Place::Metadata)
+    ));
     assert!(spec.field("nothing").is_none());
     let list = spec.field("list").expect("declared");
     assert_eq!(list.list_map_keys().len(), 1);

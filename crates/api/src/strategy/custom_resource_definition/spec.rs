@@ -91,7 +91,7 @@ pub fn validate(definition: &Value, mut options: Options<'_>) -> Vec<FieldError>
                 let why = "may only be set when validations.schema is included";
                 errors.push(FieldError::invalid(&at, "", why));
             }
-            Some(schema) => errors.extend(selectable(fields, schema, &at, "", &options)),
+            Some(schema) => errors.extend(selectable(fields, schema, &path, "", &options)),
         }
     }
     let at = path.child("conversion");
@@ -193,7 +193,7 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
                                included";
                     errors.push(FieldError::invalid(&at, "", why));
                 }
-                Some(schema) => errors.extend(selectable(fields, schema, &at, name, options)),
+                Some(schema) => errors.extend(selectable(fields, schema, &path, name, options)),
             }
         }
     }
@@ -214,7 +214,10 @@ fn shown_versions(form: &Form<'_>) -> String {
     let versions = form.versions().iter().map(|version| {
         let text = |value: &Value, name: &str| Value::from(value.str_at(&[name]));
         let own = |name: &str| form.of_version(version, name);
-        let warning = version.get("deprecationWarning").cloned().unwrap_or_default();
+        let warning = version
+            .get("deprecationWarning")
+            .cloned()
+            .unwrap_or_default();
         let head = go_struct(&[
             ("Name", text(version, "name")),
             ("Served", version.bool_at(&["served"]).into()),
@@ -236,7 +239,10 @@ fn shown_versions(form: &Form<'_>) -> String {
                 ("Type", text(column, "type")),
                 ("Format", text(column, "format")),
                 ("Description", text(column, "description")),
-                ("Priority", column.i64_at(&["priority"]).unwrap_or_default().into()),
+                (
+                    "Priority",
+                    column.i64_at(&["priority"]).unwrap_or_default().into(),
+                ),
                 ("JSONPath", text(column, "jsonPath")),
             ])
         });
@@ -265,8 +271,14 @@ fn shown_subresources(subresources: &Value) -> String {
     let scale = scale.map_or("null".to_string(), |scale| {
         let selector = scale.get("labelSelectorPath").cloned().unwrap_or_default();
         go_struct(&[
-            ("SpecReplicasPath", scale.str_at(&["specReplicasPath"]).into()),
-            ("StatusReplicasPath", scale.str_at(&["statusReplicasPath"]).into()),
+            (
+                "SpecReplicasPath",
+                scale.str_at(&["specReplicasPath"]).into(),
+            ),
+            (
+                "StatusReplicasPath",
+                scale.str_at(&["statusReplicasPath"]).into(),
+            ),
             ("LabelSelectorPath", selector),
         ])
     });
@@ -276,18 +288,21 @@ fn shown_subresources(subresources: &Value) -> String {
 fn selectable(
     fields: &Value,
     validation: &Value,
-    path: &Path,
+    around: &Path,
     name: &str,
     options: &Options<'_>,
 ) -> Vec<FieldError> {
     let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
     let schema = validation.get("openAPIV3Schema").unwrap_or(&Value::Null);
     let schema = Props::of(schema);
-    if convertible(schema).is_err() {
-        return Vec::new();
+    // Upstream goes on with nothing to look the paths up in.
+    if let Err(error) = convertible(schema) {
+        let at = around.child("schema.openAPIV3Schema");
+        return vec![FieldError::invalid(&at, "", error.to_string())];
     }
     let too_many = options.too_many_selectable.contains(name);
-    version::selectable(fields, &custom::compile_unchecked(schema), path, too_many)
+    let path = around.child("selectableFields");
+    version::selectable(fields, &custom::compile_unchecked(schema), &path, too_many)
 }
 
 /// What may stand at the root of a schema when the status is a resource of its own.

@@ -38,7 +38,9 @@ fn check(change: impl FnOnce(&mut Value), expected: &[&str]) {
 
 fn schema_of(object: &mut Value, index: usize) -> &mut Value {
     let version = &mut object.list_at_mut(&["spec", "versions"])[index];
-    version.at_mut(&["schema", "openAPIV3Schema"]).expect("a schema")
+    version
+        .at_mut(&["schema", "openAPIV3Schema"])
+        .expect("a schema")
 }
 
 #[test]
@@ -47,22 +49,32 @@ fn what_is_left_out_is_filled_in() {
     assert_eq!(object.str_at(&["spec", "names", "singular"]), "widget");
     assert_eq!(object.str_at(&["spec", "names", "listKind"]), "WidgetList");
     assert_eq!(object.str_at(&["spec", "conversion", "strategy"]), "None");
-    assert_eq!(object.at(&["status", "storedVersions"]), Some(&document!(["v1"])));
+    assert_eq!(
+        object.at(&["status", "storedVersions"]),
+        Some(&document!(["v1"]))
+    );
     assert_eq!(object.i64_at(&["metadata", "generation"]), Some(1));
     assert_eq!(STRATEGY.validate_create(&object), []);
 }
 
 #[test]
 fn names_and_scope_are_checked() {
-    check(|object| object.set(&["metadata", "name"], "x.example.com"), &[
-        "metadata.name: Invalid value: \"x.example.com\": must be spec.names.plural+\".\"+spec.group",
-    ]);
-    check(|object| object.set(&["spec", "scope"], "Everywhere"), &[
-        "spec.scope: Unsupported value: \"Everywhere\": supported values: \"Cluster\", \"Namespaced\"",
-    ]);
-    check(|object| object.set(&["spec", "names", "listKind"], "Widget"), &[
-        "spec.names.listKind: Invalid value: \"Widget\": kind and listKind may not be the same",
-    ]);
+    check(
+        |object| object.set(&["metadata", "name"], "x.example.com"),
+        &[
+            "metadata.name: Invalid value: \"x.example.com\": must be spec.names.plural+\".\"+spec.group",
+        ],
+    );
+    check(
+        |object| object.set(&["spec", "scope"], "Everywhere"),
+        &[
+            "spec.scope: Unsupported value: \"Everywhere\": supported values: \"Cluster\", \"Namespaced\"",
+        ],
+    );
+    check(
+        |object| object.set(&["spec", "names", "listKind"], "Widget"),
+        &["spec.names.listKind: Invalid value: \"Widget\": kind and listKind may not be the same"],
+    );
     check(
         |object| {
             object.set(&["spec", "group"], "widgets.k8s.io");
@@ -93,7 +105,10 @@ fn schemas_that_all_versions_share_are_named_validation() {
     let supported = "Unsupported value: \"colour\": supported values: \"array\", \"boolean\", \
                      \"integer\", \"number\", \"object\", \"string\"";
     let below = "openAPIV3Schema.properties[spec].properties[color].type";
-    check(|object| spoil(object, 0), &[&format!("spec.validation.{below}: {supported}")]);
+    check(
+        |object| spoil(object, 0),
+        &[&format!("spec.validation.{below}: {supported}")],
+    );
     check(
         |object| {
             second(object);
@@ -106,25 +121,30 @@ fn schemas_that_all_versions_share_are_named_validation() {
 #[test]
 fn schema_rules_have_upstreams_words() {
     let at = "spec.validation.openAPIV3Schema";
-    check(|object| schema_of(object, 0).set(&["nullable"], true), &[
-        &format!("{at}.nullable: Forbidden: nullable cannot be true at the root"),
-    ]);
+    check(
+        |object| schema_of(object, 0).set(&["nullable"], true),
+        &[&format!(
+            "{at}.nullable: Forbidden: nullable cannot be true at the root"
+        )],
+    );
     let list = document!({"type": "array", "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object",
             "properties": {"name": {"type": "string"}}}});
-    check(|object| schema_of(object, 0).set(&["properties", "list"], list), &[
-        &format!(
+    check(
+        |object| schema_of(object, 0).set(&["properties", "list"], list),
+        &[&format!(
             "{at}.properties[list].items.properties[name].default: Required value: this property is \
              in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-        ),
-    ]);
+        )],
+    );
     let color = document!({"type": "string", "default": 1});
-    check(|object| schema_of(object, 0).set(&["properties", "color"], color), &[
-        &format!(
+    check(
+        |object| schema_of(object, 0).set(&["properties", "color"], color),
+        &[&format!(
             "{at}.properties[color].default: Invalid value: \"integer\":  in body must be of type \
              string: \"integer\""
-        ),
-    ]);
+        )],
+    );
     let rules = document!([{"rule": " ", "reason": "Bad", "fieldPath": ".nothing"}]);
     check(
         |object| {
@@ -170,7 +190,10 @@ fn established_kinds_keep_their_names_and_stored_versions_stay() {
     let mut new = old.clone();
     new.list_at_mut(&["spec", "versions"])[0].set(&["name"], "v2");
     STRATEGY.prepare_update(&mut new, &old, "");
-    assert_eq!(new.at(&["status", "storedVersions"]), Some(&document!(["v1", "v2"])));
+    assert_eq!(
+        new.at(&["status", "storedVersions"]),
+        Some(&document!(["v1", "v2"]))
+    );
     assert_eq!(new.i64_at(&["metadata", "generation"]), Some(2));
     assert_eq!(
         texts(STRATEGY.validate_update_content(&new, &old, "")),
@@ -202,7 +225,10 @@ fn formats_that_mean_nothing_are_warned_of_once() {
     let mut object = definition();
     let color = ["properties", "spec", "properties", "color", "format"];
     schema_of(&mut object, 0).set(&color, "colour");
-    assert_eq!(STRATEGY.warnings(&object, None, ""), ["unrecognized format \"colour\""]);
+    assert_eq!(
+        STRATEGY.warnings(&object, None, ""),
+        ["unrecognized format \"colour\""]
+    );
     assert!(STRATEGY.warnings(&object, Some(&object), "").is_empty());
 }
 
@@ -216,11 +242,17 @@ fn selectable_fields_are_few_and_scalar() {
         texts(STRATEGY.validate_create(&prepared(object)))
     };
     assert!(with(".spec.color").is_empty());
-    assert_eq!(with(".spec.nothing"), [format!(
-        "{at}: \".spec.nothing\": is an invalid path: does not refer to a valid field"
-    )]);
-    assert_eq!(with(".spec"), [format!(
-        "{at}: \".spec\": must point to a field of type string, boolean or integer. Enum string \
+    assert_eq!(
+        with(".spec.nothing"),
+        [format!(
+            "{at}: \".spec.nothing\": is an invalid path: does not refer to a valid field"
+        )]
+    );
+    assert_eq!(
+        with(".spec"),
+        [format!(
+            "{at}: \".spec\": must point to a field of type string, boolean or integer. Enum string \
          fields and strings with formats are allowed."
-    )]);
+        )]
+    );
 }
