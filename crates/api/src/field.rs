@@ -317,16 +317,28 @@ pub(crate) fn in_go_order(value: &Value) -> String {
             }
             let fields: Vec<String> = fields
                 .into_iter()
-                .map(|(name, value)| format!("{}:{}", Value::from(name), in_go_order(value)))
+                .map(|(name, value)| format!("{}:{}", go_text(name), in_go_order(value)))
                 .collect();
             format!("{{{}}}", fields.join(","))
         }
+        Value::String(text) => go_text(text),
         // Whole numbers have no fraction in Go's JSON.
         Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e21 => {
             format!("{number:.0}")
         }
         other => other.to_string(),
     }
+}
+
+/// A text in Go's JSON, in which what HTML would read is escaped.
+fn go_text(text: &str) -> String {
+    let mut written = Value::from(text).to_string();
+    for sign in ['&', '<', '>', '\u{2028}', '\u{2029}'] {
+        if written.contains(sign) {
+            written = written.replace(sign, &format!("\\u{:04x}", sign as u32));
+        }
+    }
+    written
 }
 
 /// A float as Go's `%v` prints it: the shortest digits, with an exponent from a million on and below

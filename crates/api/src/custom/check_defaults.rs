@@ -99,7 +99,7 @@ impl Checker<'_> {
                 return;
             }
         }
-        let errors = validate::validate(node, default, None, path);
+        let errors = validate::validate_default(node, default, path);
         if !errors.is_empty() {
             self.errors.extend(errors);
             return;

@@ -80,19 +80,20 @@ pub fn is_cidr(text: &str) -> bool {
     digits && (prefix.is_empty() || prefix.parse::<usize>().is_ok_and(|prefix| prefix <= bits))
 }
 
-/// Six, eight or twenty bytes, by pairs with `:` or `-` or by fours with `.`.
+/// Six, eight or twenty bytes: by pairs with `:` or `-`, by fours with `.`, or without a separator.
 pub fn is_mac(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let (separator, group) = match bytes {
-        [_, _, separator @ (b':' | b'-'), ..] => (*separator, 2),
-        [_, _, _, _, b'.', ..] => (b'.', 4),
-        _ => return false,
+    let (groups, length): (Vec<&[u8]>, usize) = match bytes {
+        [_, _, separator @ (b':' | b'-'), ..] => {
+            (bytes.split(|byte| byte == separator).collect(), 2)
+        }
+        [_, _, _, _, b'.', ..] => (bytes.split(|byte| *byte == b'.').collect(), 4),
+        _ => (vec![bytes], bytes.len()),
     };
-    let groups: Vec<&[u8]> = bytes.split(|byte| *byte == separator).collect();
-    matches!(groups.len() * group / 2, 6 | 8 | 20)
+    matches!(groups.len() * length, 12 | 16 | 40)
         && groups
             .iter()
-            .all(|digits| digits.len() == group && digits.iter().all(u8::is_ascii_hexdigit))
+            .all(|digits| digits.len() == length && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Lower case letters, digits and inner hyphens.

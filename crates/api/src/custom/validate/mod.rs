@@ -27,12 +27,25 @@ pub(super) fn validate(
 ) -> Vec<FieldError> {
     let mut validator = Validator {
         path: String::new(),
+        of_default: false,
     };
     let mut outcome = Outcome::default();
     match before {
         Some(before) => validator.ratchet(node, value, before, &mut outcome),
         None => validator.visit(node, value, None, &mut outcome),
     }
+    outcome.into_errors(root)
+}
+
+/// As [`validate`], of a default in a schema. Upstream's checks of defaults do not know that a number
+/// or text must stand where either may.
+pub(super) fn validate_default(node: &Node, value: &Value, root: &Path) -> Vec<FieldError> {
+    let mut validator = Validator {
+        path: String::new(),
+        of_default: true,
+    };
+    let mut outcome = Outcome::default();
+    validator.visit(node, value, None, &mut outcome);
     outcome.into_errors(root)
 }
 
@@ -52,6 +65,7 @@ fn described(value: &Value) -> (&'static str, &'static str) {
 struct Validator {
     /// Where we are, as messages write it.
     path: String,
+    of_default: bool,
 }
 
 impl Validator {
@@ -89,7 +103,7 @@ impl Validator {
             outcome.add_all(self.not_listed(node, value));
             return;
         }
-        if node.kind != Kind::Any || node.is_int_or_string() || node.format.is_some() {
+        if node.kind != Kind::Any || self.is_int_or_string(node) || node.format.is_some() {
             match self.wrong_type(node, value) {
                 None => outcome.count(1),
                 Some(problem) => outcome.add(problem),
@@ -129,12 +143,16 @@ impl Validator {
         outcome.count(1);
     }
 
+    fn is_int_or_string(&self, node: &Node) -> bool {
+        node.is_int_or_string() && !self.of_default
+    }
+
     fn problem(&self, what: What) -> Problem {
         Problem::new(&self.path, what)
     }
 
     fn wrong_type(&self, node: &Node, value: &Value) -> Option<Problem> {
-        let int_or_string = node.is_int_or_string();
+        let int_or_string = self.is_int_or_string(node);
         let is = |kind: Kind| match int_or_string {
             true => matches!(kind, Kind::Integer | Kind::String),
             false => kind == node.kind && kind != Kind::Any,

@@ -329,10 +329,11 @@ fn stored_version_errors(object: &Value) -> Vec<FieldError> {
     }
     let mut errors = Vec::new();
     let versions = object.list_at(&["spec", "versions"]);
-    let is_stored = |name: &str| stored.iter().any(|known| known.as_str() == Some(name));
+    // Each counts once, so that a repeated name is not found again.
+    let mut left: BTreeSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions {
         let name = version.str_at(&["name"]);
-        if version.bool_at(&["storage"]) && !is_stored(name) {
+        if !left.remove(name) && version.bool_at(&["storage"]) {
             let why = format!("must have the storage version {name}");
             errors.push(FieldError::invalid(&path, stored.to_vec(), why));
         }

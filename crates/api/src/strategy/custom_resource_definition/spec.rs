@@ -91,7 +91,7 @@ pub fn validate(definition: &Value, mut options: Options<'_>) -> Vec<FieldError>
                 let why = "may only be set when validations.schema is included";
                 errors.push(FieldError::invalid(&at, "", why));
             }
-            Some(schema) => errors.extend(selectable(fields, schema, &at, "", &options)),
+            Some(schema) => errors.extend(selectable(fields, schema, &path, "", &options)),
         }
     }
     let at = path.child("conversion");
@@ -193,7 +193,7 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
                                included";
                     errors.push(FieldError::invalid(&at, "", why));
                 }
-                Some(schema) => errors.extend(selectable(fields, schema, &at, name, options)),
+                Some(schema) => errors.extend(selectable(fields, schema, &path, name, options)),
             }
         }
     }
@@ -288,18 +288,21 @@ fn shown_subresources(subresources: &Value) -> String {
 fn selectable(
     fields: &Value,
     validation: &Value,
-    path: &Path,
+    around: &Path,
     name: &str,
     options: &Options<'_>,
 ) -> Vec<FieldError> {
     let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
     let schema = validation.get("openAPIV3Schema").unwrap_or(&Value::Null);
     let schema = Props::of(schema);
-    if convertible(schema).is_err() {
-        return Vec::new();
+    // Upstream goes on with nothing to look the paths up in.
+    if let Err(error) = convertible(schema) {
+        let at = around.child("schema.openAPIV3Schema");
+        return vec![FieldError::invalid(&at, "", error.to_string())];
     }
     let too_many = options.too_many_selectable.contains(name);
-    version::selectable(fields, &custom::compile_unchecked(schema), path, too_many)
+    let path = around.child("selectableFields");
+    version::selectable(fields, &custom::compile_unchecked(schema), &path, too_many)
 }
 
 /// What may stand at the root of a schema when the status is a resource of its own.
