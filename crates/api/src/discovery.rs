@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::Snapshot;
+use crate::catalogue::{Group, Snapshot};
 use crate::document::{Object, Value};
 use crate::resource::{Resource, Subresource, api_version};
 
@@ -52,17 +52,15 @@ pub fn api_versions(server_address: &str) -> Value {
 
 /// The document at `/apis`.
 pub fn api_group_list(kinds: &Snapshot) -> Value {
-    let groups: Vec<Value> = groups(kinds)
-        .into_iter()
-        .map(|name| group(kinds, name))
-        .collect();
+    let groups = groups(kinds).into_iter();
+    let groups: Vec<Value> = groups.map(|known| group(known)).collect();
     crate::document!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// The document at `/apis/<group>`.
 pub fn api_group(kinds: &Snapshot, name: &str) -> Option<Value> {
-    let known = groups(kinds).into_iter().find(|known| *known == name)?;
-    let mut document = group(kinds, known);
+    let known = kinds.group(name).filter(|_| !name.is_empty())?;
+    let mut document = group(known);
     document.set(&["kind"], "APIGroup");
     document.set(&["apiVersion"], "v1");
     Some(document)
@@ -70,7 +68,7 @@ pub fn api_group(kinds: &Snapshot, name: &str) -> Option<Value> {
 
 /// The document at `/api/v1` (for the group "") or `/apis/<group>/<version>`.
 pub fn api_resource_list(kinds: &Snapshot, group: &str, version: &str) -> Option<Value> {
-    let served: Vec<&Arc<Resource>> = of_version(kinds, group, version).collect();
+    let served: Vec<&Arc<Resource>> = kinds.group(group)?.of_version(version).collect();
     if served.is_empty() {
         return None;
     }
@@ -93,11 +91,12 @@ pub fn api_resource_list(kinds: &Snapshot, group: &str, version: &str) -> Option
 
 /// The aggregated form of `/api` (`legacy`) or of `/apis`.
 pub fn aggregated_v2(kinds: &Snapshot, legacy: bool) -> Value {
-    let names = if legacy { vec![""] } else { groups(kinds) };
-    let items: Vec<Value> = names
-        .into_iter()
-        .map(|name| aggregated_group(kinds, name))
-        .collect();
+    let served = match legacy {
+        true => kinds.group("").into_iter().collect(),
+        false => groups(kinds),
+    };
+    let items = served.into_iter();
+    let items: Vec<Value> = items.map(|group| aggregated_group(group)).collect();
     crate::document!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -108,16 +107,11 @@ pub fn aggregated_v2(kinds: &Snapshot, legacy: bool) -> Value {
 
 /// The served groups but the core one, in order of preference. Groups that are not built in come
 /// last, by name.
-pub fn groups(kinds: &Snapshot) -> Vec<&str> {
-    let mut groups: Vec<&str> = kinds
-        .resources()
-        .iter()
-        .map(|resource| &*resource.group)
-        .filter(|group| !group.is_empty())
-        .collect();
-    groups.dedup();
+pub fn groups(kinds: &Snapshot) -> Vec<&Arc<Group>> {
+    let groups = kinds.groups().filter(|group| !group.name().is_empty());
+    let mut groups: Vec<_> = groups.collect();
     groups.sort_by_key(|group| {
-        let place = GROUP_ORDER.iter().position(|known| known == group);
+        let place = GROUP_ORDER.iter().position(|known| *known == group.name());
         place.unwrap_or(GROUP_ORDER.len())
     });
     groups
@@ -125,37 +119,34 @@ pub fn groups(kinds: &Snapshot) -> Vec<&str> {
 
 /// The served versions of a group, the preferred one first.
 pub fn versions<'a>(kinds: &'a Snapshot, group: &str) -> Vec<&'a str> {
-    let mut versions: Vec<&str> = kinds
-        .resources()
-        .iter()
-        .filter(|resource| resource.group == group)
-        .map(|resource| &*resource.version)
-        .collect();
-    versions.sort_unstable_by(|left, right| right.cmp(left));
-    versions.dedup();
-    versions
+    let group = kinds.group(group);
+    group.map_or_else(Vec::new, |group| group.versions())
 }
 
 /// Tells when the stored form of a kind changes.
 pub fn storage_version_hash(resource: &Resource) -> String {
+    let custom = resource.definition.custom();
     let resource = resource.storage.as_deref().unwrap_or(resource);
-    let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
+    let version = custom.map_or(&*resource.version, |custom| &*custom.kind.storage_version);
+    let text = format!("{}/{version}/{}", resource.group, resource.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }
 
-fn of_version<'a>(
-    kinds: &'a Snapshot,
-    group: &'a str,
-    version: &'a str,
-) -> impl Iterator<Item = &'a Arc<Resource>> {
-    kinds
-        .resources()
-        .iter()
-        .filter(move |resource| resource.group == group && resource.version == version)
+/// What discovery shows of a resource's verbs. Upstream shows no change but deletion while the
+/// definition of the kind is being deleted.
+fn verbs(resource: &Resource) -> Vec<&'static str> {
+    let mut verbs = resource.verbs.clone();
+    let custom = resource.definition.custom();
+    if custom.is_some_and(|custom| custom.kind.is_terminating) {
+        verbs.retain(|verb| !matches!(*verb, "create" | "patch" | "update"));
+    }
+    verbs
 }
 
-fn group(kinds: &Snapshot, name: &str) -> Value {
-    let versions: Vec<Value> = versions(kinds, name)
+fn group(group: &Group) -> Value {
+    let name = group.name();
+    let versions: Vec<Value> = group
+        .versions()
         .into_iter()
         .map(|version| crate::document!({"groupVersion": api_version(name, version), "version": version}))
         .collect();
@@ -168,7 +159,7 @@ fn resource_entry(resource: &Resource) -> Value {
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
     names_of(resource, &mut entry);
     // What is never stored has no stored version.
@@ -193,11 +184,15 @@ fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
     entry
 }
 
-fn aggregated_group(kinds: &Snapshot, name: &str) -> Value {
-    let versions: Vec<Value> = versions(kinds, name)
+/// A group in the aggregated form.
+pub fn aggregated_group(group: &Group) -> Value {
+    let name = group.name();
+    let versions: Vec<Value> = group
+        .versions()
         .into_iter()
         .map(|version| {
-            let entries: Vec<Value> = of_version(kinds, name, version)
+            let entries: Vec<Value> = group
+                .of_version(version)
                 .map(|resource| aggregated_resource(resource))
                 .collect();
             crate::document!({"version": version, "resources": entries, "freshness": "Current"})
@@ -215,24 +210,25 @@ fn aggregated_group(kinds: &Snapshot, name: &str) -> Value {
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut entry = crate::document!({
         "resource": resource.plural,
-        // Empty where they are those of the document around.
-        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "responseKind": response_kind(resource, &resource.group, &resource.version, &resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
     names_of(resource, &mut entry);
     let subresources: Vec<Value> = resource
         .subresources
         .iter()
         .map(|subresource| {
-            let (group, version) = match is_foreign(resource, subresource) {
-                true => (&*subresource.group, &*subresource.version),
-                false => ("", ""),
-            };
+            let Subresource {
+                group,
+                version,
+                kind,
+                ..
+            } = subresource;
             crate::document!({
                 "subresource": subresource.name,
-                "responseKind": {"group": group, "version": version, "kind": subresource.kind},
+                "responseKind": response_kind(resource, group, version, kind),
                 "verbs": subresource.verbs,
             })
         })
@@ -241,6 +237,17 @@ fn aggregated_resource(resource: &Resource) -> Value {
         entry.set(&["subresources"], subresources);
     }
     entry
+}
+
+/// Upstream leaves group and version empty where they are those of the document around, except for
+/// custom kinds.
+fn response_kind(resource: &Resource, group: &str, version: &str, kind: &str) -> Value {
+    let is_same = (group, version) == (&*resource.group, &*resource.version);
+    let (group, version) = match is_same && !resource.is_custom() {
+        true => ("", ""),
+        false => (group, version),
+    };
+    crate::document!({"group": group, "version": version, "kind": kind})
 }
 
 fn names_of(resource: &Resource, entry: &mut Value) {
@@ -305,8 +312,9 @@ mod tests {
 
     #[test]
     fn groups_come_in_order_of_preference() {
-        assert_eq!(groups(built_in()).first(), Some(&"apps"));
-        assert_eq!(groups(built_in()).last(), Some(&"resource.k8s.io"));
+        let groups = groups(built_in());
+        assert_eq!(groups.first().unwrap().name(), "apps");
+        assert_eq!(groups.last().unwrap().name(), "resource.k8s.io");
         let aggregated = aggregated_v2(built_in(), true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));

@@ -188,6 +188,7 @@ impl FieldError {
             | FieldErrorKind::TypeInvalid { value } => match (&self.shown, value) {
                 (Some(shown), _) => format!("{words}: {shown}"),
                 (None, Value::String(text)) => format!("{words}: {}", quote(text)),
+                (None, Value::Float(number)) => format!("{words}: {}", go_float(*number)),
                 (None, other) => format!("{words}: {}", in_go_order(other)),
             },
             FieldErrorKind::TooMany { actual } => format!("{words}: {actual}"),
@@ -296,7 +297,7 @@ pub(crate) fn most_showing(value: &Value) -> usize {
 }
 
 /// JSON as Go writes it: the fields of its types in their order, the keys of maps sorted.
-fn in_go_order(value: &Value) -> String {
+pub(crate) fn in_go_order(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(in_go_order).collect();
@@ -320,7 +321,36 @@ fn in_go_order(value: &Value) -> String {
                 .collect();
             format!("{{{}}}", fields.join(","))
         }
+        // Whole numbers have no fraction in Go's JSON.
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e21 => {
+            format!("{number:.0}")
+        }
         other => other.to_string(),
+    }
+}
+
+/// A float as Go's `%v` prints it: the shortest digits, with an exponent from a million on and below
+/// 0.0001.
+pub fn go_float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_string();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf" } else { "-Inf" }.to_string();
+    }
+    if number == 0.0 {
+        return if number.is_sign_negative() { "-0" } else { "0" }.to_string();
+    }
+    // `{:e}` has the shortest digits too: 1.5e-7.
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    match (-4..6).contains(&exponent) {
+        true => format!("{number}"),
+        false => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
     }
 }
 

@@ -77,20 +77,29 @@ fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
     let verb = context.info.verb;
     let subresource = &context.info.subresource;
     if !subresource.is_empty() && resource.subresource(subresource).is_none() {
-        return Err(not_served());
+        return Err(match resource.is_custom() {
+            true => resource.not_found(&context.info.name),
+            false => not_served(),
+        });
     }
-    check_media_types(context)?;
+    if !resource.is_custom() {
+        check_media_types(context)?;
+    }
     if resource.has_verb(verb)
-        && context.info.subresource.is_empty()
+        && (context.info.subresource.is_empty() || resource.is_custom())
         && !is_misplaced(&context.info)
         && let Some(word) = api::warnings::deprecation(resource)
     {
         context.warn(word);
     }
     context.dry_run = options::check(context)?;
-    context.output = match verb {
-        "watch" => Output::negotiate_stream(&context.headers)?,
-        _ => Output::negotiate(&context.headers)?,
+    // A Scale is of a built-in kind.
+    let is_custom = resource.is_custom() && context.info.subresource != "scale";
+    context.output = match (verb, is_custom) {
+        ("watch", true) => Output::negotiate_custom_stream(&context.headers)?,
+        ("watch", false) => Output::negotiate_stream(&context.headers)?,
+        (_, true) => Output::negotiate_custom(&context.headers)?,
+        (_, false) => Output::negotiate(&context.headers)?,
     };
     Ok(())
 }

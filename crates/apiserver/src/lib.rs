@@ -14,6 +14,9 @@ mod body;
 mod bootstrap;
 mod cache;
 mod context;
+mod converted;
+mod converters;
+mod custom;
 mod decode;
 mod dispatch;
 mod endpoints;
@@ -168,8 +171,14 @@ impl ApiServer {
         }
         let catalogue = Catalogue::of_configured(&config.runtime_config);
         // Those that are switched off too: another version of the kind may be served.
-        let stored = catalogue::built_in().resources();
-        let (cache, additions) = cache::fill(&*store, stored).await?;
+        let built_in: Vec<_> = catalogue::built_in().resources().cloned().collect();
+        let mut defined = custom::Initial::default();
+        let filled = cache::fill(&*store, &built_in, |definitions| {
+            defined = custom::initial(definitions);
+            defined.resources.clone()
+        });
+        let (cache, additions) = filled.await?;
+        defined.serve(&catalogue);
         let cache = Arc::new(cache);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
@@ -207,6 +216,9 @@ impl ApiServer {
             timelines: config.timelines,
             objects: Objects::new(store, cache.clone()),
             kinds: ServedKinds::new(catalogue, cache.clone()),
+            converters: converters::Converters::default(),
+            cleanups: Default::default(),
+            stop: stop.clone(),
             webhooks,
             hooks: admission_hooks::AdmissionHooks::new(&cache),
             cache,
@@ -238,6 +250,8 @@ impl ApiServer {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
+        let weak = Arc::downgrade(&server);
+        tokio::spawn(custom::run(weak, defined.known, stop.clone()));
         server.objects.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })

@@ -78,9 +78,19 @@ impl Output {
 
     /// The best form in `Accept` that can be served. A Table is for people and has no protobuf.
     pub fn negotiate(headers: &HeaderMap) -> Result<Output, Status> {
+        Output::choose(headers, &[Form::Table])
+    }
+
+    /// As [`Output::negotiate`], for custom kinds: of them only the metadata has protobuf.
+    pub fn negotiate_custom(headers: &HeaderMap) -> Result<Output, Status> {
+        Output::choose(headers, &[Form::Table, Form::Object])
+    }
+
+    fn choose(headers: &HeaderMap, without_protobuf: &[Form]) -> Result<Output, Status> {
         let clauses = Clause::parse_all(headers);
-        let served =
-            |output: Output| output.form != Form::Table || output.encoding != Encoding::Protobuf;
+        let served = |output: Output| {
+            !without_protobuf.contains(&output.form) || output.encoding != Encoding::Protobuf
+        };
         choose(&clauses, served).ok_or_else(|| {
             not_acceptable(
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf",
@@ -116,7 +126,16 @@ impl Output {
 
     /// As [`Output::negotiate`], for a watch: YAML is no stream.
     pub fn negotiate_stream(headers: &HeaderMap) -> Result<Output, Status> {
-        match Output::negotiate(headers) {
+        Output::of_stream(Output::negotiate(headers))
+    }
+
+    /// As [`Output::negotiate_stream`], for custom kinds.
+    pub fn negotiate_custom_stream(headers: &HeaderMap) -> Result<Output, Status> {
+        Output::of_stream(Output::negotiate_custom(headers))
+    }
+
+    fn of_stream(negotiated: Result<Output, Status>) -> Result<Output, Status> {
+        match negotiated {
             Ok(output) if output.encoding != Encoding::Yaml => Ok(output),
             _ => Err(not_acceptable(
                 "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",

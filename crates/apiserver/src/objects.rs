@@ -81,8 +81,10 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Arc<CachedObject>, Status> {
-        let kind = self.kind(resource)?;
+        self.kind(resource)?;
         self.catch_up().await?;
+        // Another cache may have taken the place of the one that there was.
+        let kind = self.kind(resource)?;
         let key = key_of(namespace, name);
         kind.get(&key).ok_or_else(|| match kind.unreadable(&key) {
             Some(unreadable) => unreadable.status(&kind.resource, &key),

@@ -1,12 +1,11 @@
-//! The kinds that the server serves, and the documents that describe them. Kinds can be added and
-//! removed while requests run.
+//! The kinds that the server serves, and the documents that describe them. Kinds can be added,
+//! changed and removed while requests run; the cost of that does not grow with how many there are.
 
 use std::sync::Arc;
 
 use api::Resource;
 use api::catalogue::{AlreadyServed, Catalogue, Snapshot};
 use api::openapi::Documents;
-use parking_lot::Mutex;
 
 use crate::cache::{Cache, is_stored};
 
@@ -24,15 +23,15 @@ pub(crate) struct ServedKinds {
     cache: Arc<Cache>,
     /// Held while a kind is added or removed, which are several steps.
     changing: tokio::sync::Mutex<()>,
-    /// The documents about the kinds that were served when they were last asked for.
-    documents: Mutex<Arc<Documents>>,
+    /// The OpenAPI documents, each made when it is asked for.
+    pub documents: Documents,
 }
 
 impl ServedKinds {
     /// `cache` has what is stored of the kinds of the catalogue.
     pub fn new(catalogue: Catalogue, cache: Arc<Cache>) -> ServedKinds {
         ServedKinds {
-            documents: Mutex::new(Arc::new(Documents::new(catalogue.snapshot()))),
+            documents: Documents::default(),
             catalogue,
             cache,
             changing: Default::default(),
@@ -42,16 +41,6 @@ impl ServedKinds {
     /// The kinds that are served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.catalogue.snapshot()
-    }
-
-    /// The OpenAPI documents about the kinds that are served now.
-    pub fn documents(&self) -> Arc<Documents> {
-        let kinds = self.catalogue.snapshot();
-        let mut documents = self.documents.lock();
-        if !documents.are_of(&kinds) {
-            *documents = Arc::new(Documents::new(kinds));
-        }
-        documents.clone()
     }
 
     /// Serves one more kind, with what the store has of it already. Of several versions, the one that
@@ -72,6 +61,37 @@ impl ServedKinds {
             }
             AddKindError::Served(served)
         })
+    }
+
+    /// Serves a kind in these versions and in no others. Where `stored` is given, its objects are read
+    /// anew as it shows them, and watches of the kind end.
+    pub async fn replace(
+        &self,
+        (group, plural): (&str, &str),
+        versions: Vec<Arc<Resource>>,
+        stored: Option<Arc<Resource>>,
+    ) -> Result<(), AddKindError> {
+        let _changing = self.changing.lock().await;
+        let kinds = self.catalogue.snapshot();
+        // Only the program itself changes what is a part of it.
+        let mut known = kinds.versions_of(group, plural);
+        if let Some(built_in) = known.find(|known| known.is_built_in()) {
+            return Err(AddKindError::Served(AlreadyServed(built_in.clone())));
+        }
+        if let Some(stored) = stored {
+            self.cache.add(stored).await?;
+        }
+        self.catalogue.replace(group, plural, versions)?;
+        Ok(())
+    }
+
+    /// Serves no version of a kind any more, and ends its watches. What the store has of it stays there.
+    pub async fn remove_all(&self, resource: &Resource) -> Result<(), AddKindError> {
+        let (group, plural) = (&*resource.group, &*resource.plural);
+        self.replace((group, plural), Vec::new(), None).await?;
+        self.cache.remove(resource);
+        self.documents.forget_others(&self.snapshot());
+        Ok(())
     }
 
     /// Serves a kind no more, and ends its watches; `None` if it is not served. What the store has of

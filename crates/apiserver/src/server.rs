@@ -1,11 +1,13 @@
 //! The server's insides, shared by all requests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::features::FeatureGates;
 use environment::Environment;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admission_config::AdmissionConfig;
 use crate::admission_hooks::AdmissionHooks;
@@ -13,6 +15,7 @@ use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::cache::Cache;
+use crate::converters::Converters;
 use crate::heavy::Heavy;
 use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
@@ -28,6 +31,10 @@ pub(crate) struct Server {
     pub environment: Environment,
     pub timelines: trace::Timelines,
     pub kinds: ServedKinds,
+    /// The webhooks that convert custom resources.
+    pub converters: Converters,
+    /// The UIDs of the definitions whose instances are being deleted.
+    pub cleanups: Mutex<BTreeSet<String>>,
     pub cache: Arc<Cache>,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
@@ -50,6 +57,8 @@ pub(crate) struct Server {
     pub heavy: Heavy,
     /// Keeps the cache up to date; ends only when the store does.
     pub follower: JoinHandle<()>,
+    /// Ends the background tasks.
+    pub stop: CancellationToken,
     /// Ends the background tasks with the server.
     pub _stop: DropGuard,
 }

@@ -2,7 +2,9 @@
 //! it is static or critical, and its containers by name. An ephemeral container is returned as a
 //! plain container, so that the code that starts containers handles one type only.
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 
 /// The annotation with the source of a static pod's manifest. Pods from the API do not have
 /// it.
@@ -16,6 +18,12 @@ pub enum Role {
     Init,
     App,
     Ephemeral,
+}
+
+/// The pod's spec, an empty one if it has none.
+pub fn spec(pod: &Pod) -> &PodSpec {
+    static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    pod.spec.as_ref().unwrap_or(&EMPTY)
 }
 
 /// An init or app container.

@@ -21,7 +21,7 @@ pub(super) struct Comparison {
 /// Compares two states; an absent one has no fields. `None` when a list has items that cannot be
 /// told apart from others, for lack of a key.
 pub(super) fn compare(
-    place: Place,
+    place: Place<'_>,
     old: Option<&Value>,
     new: Option<&Value>,
 ) -> Option<Comparison> {
@@ -59,7 +59,7 @@ enum Step<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn visit(&mut self, place: Place, old: Option<&'a Value>, new: Option<&'a Value>) {
+    fn visit(&mut self, place: Place<'_>, old: Option<&'a Value>, new: Option<&'a Value>) {
         let is_leaf = match place.form(new.or(old)) {
             Form::Scalar(_) => true,
             Form::List(items) => {
@@ -92,7 +92,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn fields(&mut self, place: Place, old: Option<&'a Object>, new: Option<&'a Object>) {
+    fn fields(&mut self, place: Place<'_>, old: Option<&'a Object>, new: Option<&'a Object>) {
         let mut before = old.into_iter().flat_map(Object::iter).peekable();
         let mut after = new.into_iter().flat_map(Object::iter).peekable();
         loop {
@@ -136,7 +136,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn items(&mut self, items: Items, old: &'a [Value], new: &'a [Value]) {
+    fn items(&mut self, items: Items<'_>, old: &'a [Value], new: &'a [Value]) {
         let mut pairs: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (values, is_new) in [(old, false), (new, true)] {
             for value in values {

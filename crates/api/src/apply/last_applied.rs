@@ -20,7 +20,7 @@ const ANNOTATION: [&str; 3] = [
 
 /// The conflicts that are left when fields which client-side apply set, and which still have that
 /// value, are given up without asking.
-pub(super) fn left(kind: &Kind, live: &Value, conflicts: Vec<Conflict>) -> Vec<Conflict> {
+pub(super) fn left(kind: &Kind<'_>, live: &Value, conflicts: Vec<Conflict>) -> Vec<Conflict> {
     let Some(last) = parse(kind, live) else {
         return conflicts;
     };
@@ -35,7 +35,7 @@ pub(super) fn left(kind: &Kind, live: &Value, conflicts: Vec<Conflict>) -> Vec<C
     conflicts.into_iter().filter(foreign).collect()
 }
 
-fn parse(kind: &Kind, live: &Value) -> Option<Value> {
+fn parse(kind: &Kind<'_>, live: &Value) -> Option<Value> {
     let last = Value::from_json(live.str_at(&ANNOTATION).as_bytes()).ok()?;
     let fits = last.str_at(&["apiVersion"]) == kind.api_version
         && validate::problems(kind.place, &last).is_none();

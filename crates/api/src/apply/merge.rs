@@ -9,7 +9,11 @@ use super::place::{Form, Items, Place};
 use crate::document::{Object, Value};
 
 /// `live` with what `applied` says.
-pub(super) fn merge(place: Place, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+pub(super) fn merge(
+    place: Place<'_>,
+    live: Option<&Value>,
+    applied: Option<&Value>,
+) -> Option<Value> {
     let (Some(old), Some(new)) = (live, applied) else {
         return applied.or(live).cloned();
     };
@@ -36,7 +40,7 @@ pub(super) fn merge(place: Place, live: Option<&Value>, applied: Option<&Value>)
     }
 }
 
-fn merge_fields(place: Place, live: &Object, applied: &Object) -> Value {
+fn merge_fields(place: Place<'_>, live: &Object, applied: &Object) -> Value {
     let merged = live.clone().changed(applied.iter(), |name, before, value| {
         let child = place.child(name).unwrap_or(Place::Opaque);
         Ok::<_, Infallible>(merge(child, before.as_ref(), Some(value)))
@@ -47,7 +51,7 @@ fn merge_fields(place: Place, live: &Object, applied: &Object) -> Value {
 
 /// The items of both. Those that only `live` has keep their place among the others; those of both
 /// come in the order of `applied`, each after what stands before it in either list.
-fn merge_items(items: Items, live: &[Value], applied: &[Value]) -> Vec<Value> {
+fn merge_items(items: Items<'_>, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let place = items.item();
     let elements = |values: &[Value]| -> Vec<(String, usize)> {
         values

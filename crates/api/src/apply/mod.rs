@@ -48,13 +48,14 @@ pub struct Write<'a> {
     pub subresource: &'a str,
     /// Now, in RFC 3339 with whole seconds.
     pub time: String,
-    kind: Kind,
+    kind: Kind<'a>,
 }
 
 /// The kind whose fields are owned.
 #[derive(Clone, Debug)]
-struct Kind {
-    place: Place,
+struct Kind<'a> {
+    place: Place<'a>,
+    /// Of a built-in kind.
     definition: &'static str,
     api_version: String,
     kind: Name,
@@ -63,18 +64,23 @@ struct Kind {
 
 impl<'a> Write<'a> {
     pub fn new(
-        resource: &Resource,
+        resource: &'a Resource,
         subresource: &'a str,
         manager: &'a str,
         time: String,
     ) -> Write<'a> {
         let reset = reset::of(resource, subresource);
-        let (definition, api_version) = (resource.definition, resource.api_version());
+        let (definition, api_version) = (resource.definition.name(), resource.api_version());
+        let mut kind = Kind::new(definition, api_version, resource.kind.clone(), reset);
+        let custom = resource.definition.custom();
+        if let Some(schema) = custom.and_then(|custom| custom.schema.get()) {
+            kind.place = Place::of_custom(schema);
+        }
         Write {
             manager,
             subresource,
             time,
-            kind: Kind::new(definition, api_version, resource.kind.clone(), reset),
+            kind,
         }
     }
 
@@ -113,8 +119,8 @@ impl<'a> Write<'a> {
     }
 }
 
-impl Kind {
-    fn new(definition: &'static str, api_version: String, kind: Name, reset: Reset) -> Kind {
+impl<'a> Kind<'a> {
+    fn new(definition: &'static str, api_version: String, kind: Name, reset: Reset) -> Kind<'a> {
         Kind {
             place: Shape::of(definition).map_or(Place::Deduced, Place::Declared),
             definition,
@@ -300,7 +306,7 @@ pub fn apply(
     Ok(object)
 }
 
-fn check_kind(kind: &Kind, applied: &Value) -> Result<(), Status> {
+fn check_kind(kind: &Kind<'_>, applied: &Value) -> Result<(), Status> {
     let (api_version, given) = (applied.str_at(&["apiVersion"]), applied.str_at(&["kind"]));
     if (api_version, given) == (kind.api_version.as_str(), &*kind.kind) {
         return Ok(());
@@ -367,7 +373,7 @@ fn put_in(
 /// Removes what the applier owned by its last configuration (`last`), does not apply any more and
 /// nobody else owns.
 fn prune(
-    place: Place,
+    place: Place<'_>,
     merged: &Value,
     last: &FieldSet,
     applied: &FieldSet,

@@ -1,31 +1,44 @@
 //! What stands at a place of an object, as far as ownership is concerned: scalars, lists and maps,
 //! each owned item by item or as a whole.
 //!
-//! Built-in kinds answer from `schema::Shape`. Below an embedded object nothing is declared; what
-//! stands there is told by the value itself.
+//! Built-in kinds answer from `schema::Shape`, custom ones from the schema of their definition. Below
+//! an embedded object nothing is declared; what stands there is told by the value itself.
 
+use crate::custom::{self, Additional, Kind, ListType, MapType, Node};
 use crate::document::{Object, Value};
 use crate::schema::{self, Field, Shape, Type};
 
 /// A place in an object.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Place<'a> {
     Declared(Shape),
+    /// Declared by the definition of a custom resource.
+    Custom(Custom<'a>),
     /// Not declared: maps are owned by key, lists as a whole.
     Deduced,
     /// Not declared and owned as a whole.
     Opaque,
 }
 
+/// A place in a custom resource.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Custom<'a> {
+    node: &'a Node,
+    /// Whether this is a whole object with metadata of its own.
+    is_object: bool,
+    /// Whether fields that nobody declared are kept here or further up.
+    preserves: bool,
+}
+
 /// What stands at a place.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form {
+pub(super) enum Form<'a> {
     Scalar(Scalar),
-    List(Items),
+    List(Items<'a>),
     /// Keys to values, declared one by one or alike.
     Map {
         atomic: bool,
-        place: Place,
+        place: Place<'a>,
     },
 }
 
@@ -39,26 +52,124 @@ pub(super) enum Scalar {
 
 /// How a list's items are owned and told apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Items {
+pub(super) enum Items<'a> {
     Atomic {
-        item: Option<Place>,
+        item: Option<Place<'a>>,
     },
     /// Each value is there once.
     Set {
-        item: Place,
+        item: Place<'a>,
     },
     /// Items are told apart by these fields.
     Keyed {
-        keys: &'static [&'static str],
-        item: Place,
+        keys: Keys<'a>,
+        item: Place<'a>,
     },
 }
 
-impl Place {
+/// The names of the fields that tell items apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Keys<'a> {
+    BuiltIn(&'static [&'static str]),
+    Custom(&'a [custom::Name]),
+}
+
+impl<'a> Keys<'a> {
+    fn iter(self) -> impl Iterator<Item = &'a str> {
+        let (built_in, custom): (&[&str], &[custom::Name]) = match self {
+            Keys::BuiltIn(names) => (names, &[]),
+            Keys::Custom(names) => (&[], names),
+        };
+        let custom = custom.iter().map(|name| &**name);
+        built_in.iter().copied().chain(custom)
+    }
+}
+
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+impl<'a> Custom<'a> {
+    fn new(node: &'a Node, is_object: bool, preserved: bool) -> Custom<'a> {
+        Custom {
+            node,
+            is_object: is_object || node.is_embedded_resource(),
+            preserves: preserved || node.preserves_unknown_fields(),
+        }
+    }
+
+    fn form(self, value: Option<&Value>) -> Form<'a> {
+        match self.node.kind() {
+            _ if self.node.is_int_or_string() => Form::Scalar(Scalar::Any),
+            // What a format says is told by the value.
+            Kind::String if !matches!(self.node.format(), "" | "byte") => Form::Scalar(Scalar::Any),
+            Kind::String => Form::Scalar(Scalar::String),
+            Kind::Boolean => Form::Scalar(Scalar::Bool),
+            Kind::Integer | Kind::Number => Form::Scalar(Scalar::Number),
+            Kind::Array => Form::List(self.items()),
+            Kind::Object => Form::Map {
+                atomic: self.node.map_type() == MapType::Atomic,
+                place: Place::Custom(self),
+            },
+            Kind::Any => match value {
+                Some(Value::Array(_)) => Form::List(self.items()),
+                Some(Value::Object(_)) => Form::Map {
+                    atomic: self.node.map_type() == MapType::Atomic,
+                    place: Place::Custom(self),
+                },
+                value => Place::Deduced.undeclared(value),
+            },
+        }
+    }
+
+    fn items(self) -> Items<'a> {
+        let item = match self.node.items() {
+            Some(node) => Place::Custom(Custom::new(node, false, self.preserves)),
+            None => Place::Opaque,
+        };
+        match self.node.list_type() {
+            ListType::Set => Items::Set { item },
+            ListType::Map => Items::Keyed {
+                keys: Keys::Custom(self.node.list_map_keys()),
+                item,
+            },
+            ListType::Undeclared | ListType::Atomic => Items::Atomic { item: Some(item) },
+        }
+    }
+
+    fn child(self, name: &str) -> Option<Place<'a>> {
+        if self.is_object {
+            match name {
+                "metadata" => return Shape::of(METADATA).map(Place::Declared),
+                "apiVersion" | "kind" => return Some(Place::Deduced),
+                _ => {}
+            }
+        }
+        if let Some(node) = self.node.field(name) {
+            return Some(Place::Custom(Custom::new(node, false, self.preserves)));
+        }
+        let is_open = match self.node.additional() {
+            Additional::Allowed(allowed) => *allowed,
+            _ => self.preserves || !self.is_object && self.node.properties().is_empty(),
+        };
+        is_open.then_some(Place::Deduced)
+    }
+
+    fn declares(self, name: &str) -> bool {
+        let is_common = matches!(name, "apiVersion" | "kind" | "metadata");
+        self.node.property(name).is_some() || self.is_object && is_common
+    }
+}
+
+impl<'a> Place<'a> {
+    /// An object of the kind that this schema is of.
+    pub fn of_custom(schema: &'a custom::Schema) -> Place<'a> {
+        Place::Custom(Custom::new(schema.root(), true, false))
+    }
+
     /// What stands here when `value` does; where several kinds are allowed the value decides.
-    pub fn form(self, value: Option<&Value>) -> Form {
+    pub fn form(self, value: Option<&Value>) -> Form<'a> {
         let shape = match self {
             Place::Declared(shape) => shape,
+            Place::Custom(custom) => return custom.form(value),
             Place::Deduced | Place::Opaque => return self.undeclared(value),
         };
         match shape.kind() {
@@ -86,7 +197,7 @@ impl Place {
         }
     }
 
-    fn undeclared(self, value: Option<&Value>) -> Form {
+    fn undeclared(self, value: Option<&Value>) -> Form<'a> {
         match value {
             Some(Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::String(_)) => {
                 Form::Scalar(Scalar::Any)
@@ -100,9 +211,10 @@ impl Place {
     }
 
     /// The place of a map's or object's field; `None` when nothing of that name is declared.
-    pub fn child(self, name: &str) -> Option<Place> {
+    pub fn child(self, name: &str) -> Option<Place<'a>> {
         match self {
             Place::Declared(shape) => shape.child(name).map(Place::Declared),
+            Place::Custom(custom) => custom.child(name),
             other => Some(other),
         }
     }
@@ -113,7 +225,8 @@ impl Place {
             Place::Declared(shape) => shape
                 .definition()
                 .is_some_and(|definition| definition.property(name).is_some()),
-            _ => false,
+            Place::Custom(custom) => custom.declares(name),
+            Place::Deduced | Place::Opaque => false,
         }
     }
 
@@ -138,7 +251,7 @@ impl Place {
 
     /// The names of the fields that an object always has, and that documents leave out for being
     /// null.
-    pub fn nulls(self) -> impl Iterator<Item = &'static str> {
+    pub fn nulls(self) -> impl Iterator<Item = &'static str> + use<'a> {
         let definition = match self {
             Place::Declared(shape) => shape.definition(),
             _ => None,
@@ -179,17 +292,17 @@ fn implied(field: &Field) -> Option<&'static Value> {
     }
 }
 
-fn items(shape: Shape) -> Items {
+fn items(shape: Shape) -> Items<'static> {
     let item = shape.item().map_or(Place::Deduced, Place::Declared);
     match shape.list_type() {
         "set" => Items::Set { item },
         "map" => Items::Keyed {
-            keys: shape.list_map_keys(),
+            keys: Keys::BuiltIn(shape.list_map_keys()),
             item,
         },
         "" if shape.has_patch_strategy("merge") => match shape.field() {
             Some(field) if !field.patch_merge_key.is_empty() => Items::Keyed {
-                keys: std::slice::from_ref(&field.patch_merge_key),
+                keys: Keys::BuiltIn(std::slice::from_ref(&field.patch_merge_key)),
                 item,
             },
             _ => Items::Set { item },
@@ -198,12 +311,12 @@ fn items(shape: Shape) -> Items {
     }
 }
 
-impl Items {
+impl<'a> Items<'a> {
     pub fn is_atomic(self) -> bool {
         matches!(self, Items::Atomic { .. })
     }
 
-    pub fn item(self) -> Place {
+    pub fn item(self) -> Place<'a> {
         match self {
             Items::Atomic { item } => item.unwrap_or(Place::Opaque),
             Items::Set { item } | Items::Keyed { item, .. } => item,
@@ -232,7 +345,7 @@ impl Items {
 }
 
 /// A key that the item leaves out counts with its default; one without a default is left out.
-fn keyed(keys: &[&'static str], place: Place, value: &Value) -> Result<String, String> {
+fn keyed(keys: Keys<'_>, place: Place<'_>, value: &Value) -> Result<String, String> {
     let item = match value {
         Value::Object(item) => item,
         Value::Null => {
@@ -243,15 +356,18 @@ fn keyed(keys: &[&'static str], place: Place, value: &Value) -> Result<String, S
         }
     };
     let mut found = Object::default();
-    for key in keys {
+    for key in keys.iter() {
         if let Some(value) = item.get(key) {
-            found.insert(*key, value.clone());
+            found.insert(key, value.clone());
         } else if let Some(value) = key_default(place, key) {
-            found.insert(*key, value);
+            found.insert(key, value);
         }
     }
-    if found.is_empty() && !keys.is_empty() {
-        let names: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+    let names: Vec<String> = match found.is_empty() {
+        true => keys.iter().map(|key| format!("{key:?}")).collect(),
+        false => Vec::new(),
+    };
+    if !names.is_empty() {
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and \
              doesn't have default values for any key fields)",
@@ -261,9 +377,11 @@ fn keyed(keys: &[&'static str], place: Place, value: &Value) -> Result<String, S
     Ok(super::element::keyed(found))
 }
 
-fn key_default(place: Place, key: &str) -> Option<Value> {
-    let Place::Declared(shape) = place else {
-        return None;
+fn key_default(place: Place<'_>, key: &str) -> Option<Value> {
+    let shape = match place {
+        Place::Declared(shape) => shape,
+        Place::Custom(custom) => return custom.node.property(key)?.default().cloned(),
+        Place::Deduced | Place::Opaque => return None,
     };
     let field = shape.definition()?.field(key)?;
     if !field.default.is_empty() {

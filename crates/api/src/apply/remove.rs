@@ -10,7 +10,7 @@ use crate::document::{Object, Value};
 
 /// `value` without the members of `fields`. What is left of a map or list that loses everything
 /// is null.
-pub(super) fn remove(place: Place, value: &Value, fields: &FieldSet) -> Value {
+pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Value {
     match place.form(Some(value)) {
         Form::Scalar(_) => value.clone(),
         Form::List(items) => {
@@ -58,7 +58,7 @@ pub(super) fn remove(place: Place, value: &Value, fields: &FieldSet) -> Value {
     }
 }
 
-fn remove_item(items: Items, item: &Value, fields: &FieldSet) -> Option<Value> {
+fn remove_item(items: Items<'_>, item: &Value, fields: &FieldSet) -> Option<Value> {
     let Ok(step) = items.element(item) else {
         return Some(item.clone());
     };
@@ -72,13 +72,13 @@ fn remove_item(items: Items, item: &Value, fields: &FieldSet) -> Option<Value> {
 }
 
 /// Every leaf and every item that a value has.
-pub(super) fn all_fields(place: Place, value: &Value) -> FieldSet {
+pub(super) fn all_fields(place: Place<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(place, value, &mut Vec::new(), &mut set);
     set
 }
 
-fn collect(place: Place, value: &Value, path: &mut Vec<String>, set: &mut FieldSet) {
+fn collect(place: Place<'_>, value: &Value, path: &mut Vec<String>, set: &mut FieldSet) {
     match place.form(Some(value)) {
         Form::Scalar(_) => set.insert(path),
         Form::List(items) if items.is_atomic() => set.insert(path),
@@ -122,14 +122,14 @@ fn collect(place: Place, value: &Value, path: &mut Vec<String>, set: &mut FieldS
 }
 
 /// The set with the fields of objects added that have members below them. Keys of maps are not.
-pub(super) fn with_named_fields(place: Place, fields: &FieldSet) -> FieldSet {
+pub(super) fn with_named_fields(place: Place<'_>, fields: &FieldSet) -> FieldSet {
     let mut set = fields.clone();
     name_fields(place, fields, &mut Vec::new(), &mut set);
     set
 }
 
 fn name_fields<'a>(
-    place: Place,
+    place: Place<'_>,
     fields: &'a FieldSet,
     path: &mut Vec<&'a str>,
     set: &mut FieldSet,
@@ -153,7 +153,7 @@ fn name_fields<'a>(
 }
 
 /// Fields that once were owned one by one and are now owned as a whole become the whole.
-pub(super) fn reconcile(place: Place, fields: FieldSet) -> FieldSet {
+pub(super) fn reconcile(place: Place<'_>, fields: FieldSet) -> FieldSet {
     let mut wholes = FieldSet::default();
     find_wholes(place, &fields, &mut Vec::new(), &mut wholes);
     match wholes.is_empty() {
@@ -163,7 +163,7 @@ pub(super) fn reconcile(place: Place, fields: FieldSet) -> FieldSet {
 }
 
 fn find_wholes<'a>(
-    place: Place,
+    place: Place<'_>,
     fields: &'a FieldSet,
     path: &mut Vec<&'a str>,
     wholes: &mut FieldSet,
@@ -174,7 +174,7 @@ fn find_wholes<'a>(
             (None, Form::List(items)) => Some(items.item()),
             _ => None,
         };
-        let Some(child @ Place::Declared(_)) = child else {
+        let Some(child @ (Place::Declared(_) | Place::Custom(_))) = child else {
             continue;
         };
         path.push(step);

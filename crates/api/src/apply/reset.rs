@@ -20,6 +20,13 @@ const METADATA_AND_SPEC: Reset = Reset::Except(&[&["metadata"], &["spec"]]);
 
 /// The rule of a resource's subresource; "" is the object itself.
 pub(super) fn of(resource: &Resource, subresource: &str) -> Reset {
+    if resource.is_custom() {
+        return match subresource {
+            "" if resource.has_status() => STATUS,
+            "status" => METADATA_AND_SPEC,
+            _ => Reset::Except(&[]),
+        };
+    }
     match (&*resource.group, &*resource.plural, subresource) {
         ("certificates.k8s.io", "certificatesigningrequests", "") => {
             Reset::Except(&[&["spec"], &["status"]])

@@ -7,6 +7,7 @@ use super::entries::{Entries, Entry, Owner};
 use super::field_set::FieldSet;
 use super::reset::Reset;
 use super::{Kind, MANAGED_FIELDS, Write, element};
+use crate::custom;
 use crate::document::Value;
 use crate::resource::Resource;
 use crate::status::Status;
@@ -14,10 +15,12 @@ use crate::status::Status;
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 const API_VERSION: &str = "autoscaling/v1";
 
-/// An object that is scaled: the replicas stand at the same place as in a Scale.
+/// An object that is scaled. A built-in kind has its replicas where a Scale has them.
 pub struct Scaled<'a> {
     write: Write<'a>,
     api_version: String,
+    /// Where the object has its replicas.
+    replicas: Vec<String>,
     owners: Entries,
 }
 
@@ -38,6 +41,7 @@ impl<'a> Scaled<'a> {
                 ),
             },
             api_version: resource.api_version(),
+            replicas: path_in(resource),
             owners: Entries::read(list).unwrap_or_default(),
         }
     }
@@ -65,10 +69,11 @@ impl<'a> Scaled<'a> {
     /// The Scale with those owners of the object that own its replicas.
     fn with_owners(&self, scale: &Value) -> Value {
         let mut scale = scale.clone();
-        let owners = self.owners.0.iter().filter(|owner| owns_replicas(owner));
+        let owns = |owner: &&Entry| owner.fields.contains(&self.replicas);
+        let owners = self.owners.0.iter().filter(owns);
         let owners = owners.map(|owner| Entry {
             api_version: API_VERSION.to_string(),
-            fields: replicas(),
+            fields: set_of(&replicas_path()),
             ..owner.clone()
         });
         match Entries(owners.collect()).write() {
@@ -89,25 +94,26 @@ impl<'a> Scaled<'a> {
         let api_version = self.api_version.clone();
         let mut owners = Entries::default();
         for mut owner in self.owners.0 {
-            if owns_replicas(&owner) {
+            if owner.fields.contains(&self.replicas) {
                 let in_scale = Entry {
                     api_version: API_VERSION.to_string(),
                     ..owner.clone()
                 };
                 if scale_owners.remove(&in_scale.owner()).is_none() {
-                    owner.fields = owner.fields.difference(&replicas());
+                    owner.fields = owner.fields.difference(&set_of(&self.replicas));
                 }
             }
             if !owner.fields.is_empty() {
                 owners.0.push(owner);
             }
         }
-        for owner in scale_owners.into_values().filter(owns_replicas) {
+        let owns = |owner: &Entry| owner.fields.contains(&replicas_path());
+        for owner in scale_owners.into_values().filter(owns) {
             owners.put(Entry {
                 api_version: api_version.clone(),
                 // Upstream does not carry the time over either.
                 time: String::new(),
-                fields: replicas(),
+                fields: set_of(&self.replicas),
                 ..owner
             });
         }
@@ -115,16 +121,25 @@ impl<'a> Scaled<'a> {
     }
 }
 
-fn replicas() -> FieldSet {
+fn set_of(path: &[String]) -> FieldSet {
     let mut set = FieldSet::default();
-    set.insert(&replicas_path());
+    set.insert(path);
     set
 }
 
+/// Where a Scale has its replicas.
 fn replicas_path() -> [String; 2] {
     [element::field("spec"), element::field("replicas")]
 }
 
-fn owns_replicas(owner: &Entry) -> bool {
-    owner.fields.contains(&replicas_path())
+/// Where an object has its replicas.
+fn path_in(resource: &Resource) -> Vec<String> {
+    let custom = resource.definition.custom();
+    match custom.and_then(|custom| custom.scale.as_ref()) {
+        Some(paths) => custom::dotted(&paths.spec_replicas)
+            .into_iter()
+            .map(element::field)
+            .collect(),
+        None => replicas_path().to_vec(),
+    }
 }

@@ -11,7 +11,7 @@ use crate::repeats::Seen;
 const MOST_PROBLEMS: usize = 100;
 
 /// All problems as one text, or nothing.
-pub(super) fn problems(place: Place, value: &Value) -> Option<String> {
+pub(super) fn problems(place: Place<'_>, value: &Value) -> Option<String> {
     let mut found = Vec::new();
     visit(place, value, &mut Vec::new(), &mut found);
     match found.as_slice() {
@@ -21,7 +21,7 @@ pub(super) fn problems(place: Place, value: &Value) -> Option<String> {
     }
 }
 
-fn visit(place: Place, value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
+fn visit(place: Place<'_>, value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
     if value.is_null() || found.len() >= MOST_PROBLEMS {
         return;
     }
@@ -60,7 +60,7 @@ fn visit(place: Place, value: &Value, path: &mut Vec<String>, found: &mut Vec<St
     }
 }
 
-fn list(items: Items, values: &[Value], path: &mut Vec<String>, found: &mut Vec<String>) {
+fn list(items: Items<'_>, values: &[Value], path: &mut Vec<String>, found: &mut Vec<String>) {
     let mut seen: Seen<String> = Seen::new();
     for (index, value) in values.iter().enumerate() {
         if found.len() >= MOST_PROBLEMS {

@@ -5,76 +5,17 @@
 //! from a generated table.
 
 mod runtime_config;
+mod snapshot;
 mod table;
+mod versions;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::resource::Resource;
 
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
-
-/// The kinds that are served at one moment.
-pub struct Snapshot {
-    /// The core group first, then by group, each group's kinds by plural; the versions of a kind
-    /// in order of preference.
-    resources: Vec<Arc<Resource>>,
-    /// The same by group, version and plural.
-    by_plural: Vec<Arc<Resource>>,
-    /// The same by group, version and kind.
-    by_kind: Vec<Arc<Resource>>,
-}
-
-impl Snapshot {
-    fn new(resources: Vec<Arc<Resource>>) -> Snapshot {
-        let mut by_plural = resources.clone();
-        by_plural.sort_by(|left, right| left.id().cmp(&right.id()));
-        let mut by_kind = resources.clone();
-        by_kind.sort_by(|left, right| kind_id(left).cmp(&kind_id(right)));
-        Snapshot {
-            resources,
-            by_plural,
-            by_kind,
-        }
-    }
-
-    /// Every served kind, in the order of discovery.
-    pub fn resources(&self) -> &[Arc<Resource>] {
-        &self.resources
-    }
-
-    /// The kind served at `/apis/<group>/<version>/<plural>` (`/api/<version>/<plural>` for "").
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        let wanted = (group, version, plural);
-        let found = self
-            .by_plural
-            .binary_search_by(|resource| resource.id().cmp(&wanted));
-        found.ok().map(|index| &self.by_plural[index])
-    }
-
-    /// The served kind that an object's `apiVersion` and `kind` name.
-    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let wanted = (group, version, kind);
-        let found = self
-            .by_kind
-            .binary_search_by(|resource| kind_id(resource).cmp(&wanted));
-        found.ok().map(|index| &self.by_kind[index])
-    }
-
-    /// The served versions of a kind, the preferred one first.
-    pub fn versions_of<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<Resource>> {
-        self.resources
-            .iter()
-            .filter(move |resource| resource.group == group && resource.plural == plural)
-    }
-}
-
-fn kind_id(resource: &Resource) -> (&str, &str, &str) {
-    (&resource.group, &resource.version, &resource.kind)
-}
+pub use snapshot::{Group, Snapshot};
+pub use versions::compare_versions;
 
 /// The kinds that one server serves, which can change while it runs.
 pub struct Catalogue(RwLock<Arc<Snapshot>>);
@@ -103,21 +44,29 @@ impl Catalogue {
             .clone()
     }
 
-    /// Serves one more kind, or one more version of a kind.
+    /// Serves one more kind, or one more version of a kind, which is preferred least.
     pub fn add(&self, resource: Arc<Resource>) -> Result<(), AlreadyServed> {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (group, version, plural) = resource.id();
-        let known = current
-            .find(group, version, plural)
-            .or_else(|| current.find_kind(group, version, &resource.kind));
-        if let Some(known) = known {
+        if let Some(known) = current.find(group, version, plural) {
             return Err(AlreadyServed(known.clone()));
         }
-        let mut resources = current.resources.clone();
-        let place = resources
-            .partition_point(|known| (&known.group, &*known.plural) <= (&resource.group, plural));
-        resources.insert(place, resource);
-        *current = Arc::new(Snapshot::new(resources));
+        let known = current.versions_of(group, plural);
+        let versions = known.cloned().chain([resource.clone()]).collect();
+        *current = Arc::new(replaced(&current, group, plural, versions)?);
+        Ok(())
+    }
+
+    /// Serves a kind in these versions, in order of preference, and in no others; in none at all if
+    /// there are none. Those who work with what was served keep it until they are done.
+    pub fn replace(
+        &self,
+        group: &str,
+        plural: &str,
+        versions: Vec<Arc<Resource>>,
+    ) -> Result<(), AlreadyServed> {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(replaced(&current, group, plural, versions)?);
         Ok(())
     }
 
@@ -125,11 +74,30 @@ impl Catalogue {
     pub fn remove(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let removed = current.find(group, version, plural)?.clone();
-        let mut resources = current.resources.clone();
-        resources.retain(|resource| !Arc::ptr_eq(resource, &removed));
-        *current = Arc::new(Snapshot::new(resources));
+        let others = current.versions_of(group, plural);
+        let others = others.filter(|other| !Arc::ptr_eq(other, &removed));
+        let others = others.cloned().collect();
+        *current = Arc::new(replaced(&current, group, plural, others).ok()?);
         Some(removed)
     }
+}
+
+/// A snapshot with these versions of a kind. Another kind of the group may not have its name.
+fn replaced(
+    current: &Snapshot,
+    group: &str,
+    plural: &str,
+    versions: Vec<Arc<Resource>>,
+) -> Result<Snapshot, AlreadyServed> {
+    for resource in &versions {
+        let known = current.find_kind(group, &resource.version, &resource.kind);
+        if let Some(known) = known.filter(|known| known.plural != plural) {
+            return Err(AlreadyServed(known.clone()));
+        }
+    }
+    let mut snapshot = current.clone();
+    snapshot.replace(group, plural, versions);
+    Ok(snapshot)
 }
 
 /// The kinds that are part of the program. A server's catalogue begins with them; components and
@@ -155,9 +123,9 @@ fn built_in_with(config: &RuntimeConfig) -> Arc<Snapshot> {
     if *config == RuntimeConfig::default() {
         return built_in().clone();
     }
-    let kinds = built_in().resources().iter();
+    let kinds = built_in().resources();
     let served = kinds.filter(|resource| config.serves(resource));
-    Arc::new(Snapshot::new(served.cloned().collect()))
+    Arc::new(Snapshot::new(served.cloned()))
 }
 
 /// Links the versions that are stored in another version to that one.
@@ -208,7 +176,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
         "validatingadmissionpolicybindings",
         "",
     ),
-    ("apiextensions.k8s.io", "", ""),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
@@ -243,7 +210,7 @@ mod tests {
 
     #[test]
     fn kinds_are_ordered_by_group_and_plural() {
-        let kinds = built_in().resources().iter();
+        let kinds = built_in().resources();
         let keys: Vec<_> = kinds.map(|r| (&r.group, &r.plural)).collect();
         assert!(keys.is_sorted());
     }
@@ -278,7 +245,7 @@ mod tests {
         let found = during.find("example.com", "v1", "widgets").unwrap();
         assert!(Arc::ptr_eq(found, &widgets));
         assert_eq!(before.find("example.com", "v1", "widgets"), None);
-        let kinds = during.resources().iter();
+        let kinds = during.resources();
         let keys: Vec<_> = kinds.map(|r| (&r.group, &r.plural)).collect();
         assert!(keys.is_sorted());
         let removed = catalogue.remove("example.com", "v1", "widgets");
@@ -302,7 +269,7 @@ mod tests {
             verbs: resource.verbs.clone(),
             subresources: Vec::new(),
             columns: Vec::new(),
-            definition: resource.definition,
+            definition: resource.definition.clone(),
             rules: resource.rules.clone(),
             storage: None,
         }

@@ -148,7 +148,7 @@ impl RuntimeConfig {
         let asked = self.versions.iter().chain(&self.resources);
         let asked = asked.filter(|(_, on)| **on).map(|(key, _)| key.as_str());
         asked.filter(|key| {
-            let mut kinds = super::built_in().resources().iter();
+            let mut kinds = super::built_in().resources();
             !kinds.any(|resource| {
                 let version = resource.api_version();
                 *key == version

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::resource::{Column, Name, Resource, Rules, Subresource, generic};
+use crate::resource::{Column, Definition, Name, Resource, Rules, Subresource, generic};
 use crate::{schema, strategy};
 
 /// Every generally available kind of upstream, by group and plural; several versions of a kind in
@@ -44,7 +44,9 @@ pub fn read() -> Vec<Resource> {
                 verbs: list(verbs).collect(),
                 subresources: Vec::new(),
                 columns: Vec::new(),
-                definition: schema::definition_of(group, version, kind).unwrap_or_default(),
+                definition: Definition::BuiltIn(
+                    schema::definition_of(group, version, kind).unwrap_or_default(),
+                ),
                 // Settled below, when its subresources are known.
                 rules: Rules::BuiltIn(generic::of(false, false)),
                 storage: None,
@@ -64,6 +66,7 @@ pub fn read() -> Vec<Resource> {
                     kind: Cow::Borrowed(kind),
                     format: Cow::Borrowed(format),
                     priority: priority.parse().unwrap_or_default(),
+                    description: Cow::Borrowed(""),
                 });
             }
             _ => unreachable!("kinds.tbl is generated and tested: {line}"),
@@ -97,7 +100,7 @@ mod tests {
         let resources = read();
         assert!(resources.len() > 60, "{}", resources.len());
         for resource in &resources {
-            assert!(!resource.definition.is_empty(), "{resource:?}");
+            assert!(!resource.definition.name().is_empty(), "{resource:?}");
             assert_eq!(
                 resource.has_verb("list"),
                 !resource.columns.is_empty(),

@@ -3,6 +3,7 @@
 //!
 //! A conversion is between two documents of the schema; it loses nothing that a user can see.
 
+pub mod custom;
 mod event;
 mod horizontal_pod_autoscaler;
 mod ordered;
@@ -67,7 +68,7 @@ pub fn selectable_field<'a>(resource: &Resource, field: &'a str) -> Option<&'a s
 fn renamed(resource: &Resource, mut object: Value) -> Value {
     object.set(&["apiVersion"], resource.api_version());
     object.set(&["kind"], &*resource.kind);
-    if let Some(definition) = schema::table().definition(resource.definition) {
+    if let Some(definition) = schema::table().definition(resource.definition.name()) {
         schema::normalise(definition, &mut object);
     }
     object

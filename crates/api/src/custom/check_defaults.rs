@@ -78,7 +78,7 @@ impl Checker<'_> {
         } else {
             if self.pruned {
                 let mut pruned = default.clone();
-                prune::prune(&mut pruned, Some(node), node.is_embedded_resource(), None);
+                prune::prune(&mut pruned, Some(node), is_resource, None);
                 if pruned != *default {
                     let detail = "must not have unknown fields";
                     self.errors
@@ -86,15 +86,14 @@ impl Checker<'_> {
                 }
             }
             let mut coerced = default.clone();
-            let embedded = node.is_embedded_resource();
             if let Err(mut error) =
-                metadata::coerce(&mut coerced, node, embedded, Malformed::Refused)
+                metadata::coerce(&mut coerced, node, is_resource, Malformed::Refused)
             {
                 error.path = path.child(&error.path).to_string();
                 self.errors.push(error);
                 return;
             }
-            let errors = metadata::validate(&coerced, node, embedded, path);
+            let errors = metadata::validate(&coerced, node, is_resource, path);
             if !errors.is_empty() {
                 self.errors.extend(errors);
                 return;

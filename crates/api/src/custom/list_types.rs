@@ -27,7 +27,7 @@ fn visit(value: &Value, node: &Node, path: &Path, errors: &mut Vec<FieldError>) 
             match node.list_type() {
                 ListType::Set => {
                     for index in second_occurrences(items.iter().map(Key::of)) {
-                        let value = super::go::shown(&items[index]);
+                        let value = items[index].clone();
                         errors.push(FieldError::duplicate(&path.index(index), value));
                     }
                 }
@@ -48,7 +48,7 @@ fn keyed(items: &[Value], node: &Node, path: &Path, errors: &mut Vec<FieldError>
     let wrong = |item: &Value| !matches!(item, Value::Null | Value::Object(_));
     if let Some(index) = items.iter().position(wrong) {
         let detail = "must be an object for an array of list-type map";
-        let value = super::go::shown(&items[index]);
+        let value = items[index].clone();
         errors.push(FieldError::invalid(&path.index(index), value, detail));
         return;
     }

@@ -175,7 +175,7 @@ fn coerce_meta(
             None | Some(Value::String(_)) => {}
             Some(_) if malformed == Malformed::Dropped => drop(fields.remove(name)),
             Some(other) => {
-                let value = super::go::shown(other);
+                let value = other.clone();
                 return Err(FieldError::invalid(
                     &path.child(name),
                     value,
@@ -259,7 +259,7 @@ fn validate_resource(fields: &Object, path: &Path, errors: &mut Vec<FieldError>)
             }
             Some(Value::String(text)) => errors.extend(type_error(name, text, &path)),
             Some(other) => {
-                let value = super::go::shown(other);
+                let value = other.clone();
                 errors.push(FieldError::invalid(&path, value, "must be a string"));
             }
         }

@@ -1,10 +1,11 @@
 //! Types as OpenAPI schemas, with the `x-kubernetes-*` keys that clients merge and validate by.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::Version;
 use crate::document::{Object, Value};
-use crate::resource::Resource;
+use crate::resource::{Name, Resource};
 use crate::schema::{Definition, Field, Type, table};
 
 pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
@@ -18,14 +19,13 @@ pub(super) const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// The definitions that `roots` need, by name.
-pub(super) fn reachable(
-    roots: &BTreeSet<&'static str>,
-    served: &[&Resource],
-    version: Version,
-) -> Object {
+pub(super) fn reachable(roots: &BTreeSet<Name>, served: &[&Resource], version: Version) -> Object {
     let mut names = BTreeSet::new();
     for name in roots {
-        collect(name, &mut names);
+        // Those of custom kinds are written by `custom`.
+        if let Cow::Borrowed(name) = name {
+            collect(name, &mut names);
+        }
     }
     names
         .into_iter()
@@ -48,10 +48,28 @@ pub(super) fn reference(name: &str, version: Version) -> Value {
     crate::document!({"$ref": format!("{place}{name}")})
 }
 
-/// The definition of the list of a kind, if it can be listed.
-pub(super) fn list_of(resource: &Resource) -> Option<&'static Definition> {
-    let kind = format!("{}List", resource.kind);
-    table().of_kind(&resource.group, &resource.version, &kind)
+/// The name of the definition of a kind.
+pub(super) fn definition_of(resource: &Resource) -> Name {
+    match resource.is_custom() {
+        true => model_name(resource, &resource.kind).into(),
+        false => resource.definition.name().into(),
+    }
+}
+
+/// The name of the definition of the list of a kind; "" if there is none.
+pub(super) fn list_definition_of(resource: &Resource) -> Name {
+    let kind = resource.list_kind();
+    if resource.is_custom() {
+        return model_name(resource, &kind).into();
+    }
+    let list = table().of_kind(&resource.group, &resource.version, &kind);
+    list.map_or("", |definition| definition.name).into()
+}
+
+/// e.g. `com.example.stable.v1.CronTab`.
+fn model_name(resource: &Resource, kind: &str) -> String {
+    let words: Vec<&str> = resource.group.rsplit('.').collect();
+    format!("{}.{}.{kind}", words.join("."), resource.version)
 }
 
 fn collect(name: &'static str, names: &mut BTreeSet<&'static str>) {

@@ -44,6 +44,15 @@ pub(super) fn encode(document: &Value) -> Vec<u8> {
     message.bytes
 }
 
+/// Encodes paths and definitions alone. Appended to a whole document they become a part of it:
+/// readers join the parts of a message that comes several times.
+pub(super) fn encode_piece(paths: &Value, definitions: &Value) -> Vec<u8> {
+    let mut message = Message::default();
+    message.nested(8, |message| named(message, 2, Some(paths), path_item));
+    message.nested(9, |message| named(message, 1, Some(definitions), schema));
+    message.bytes
+}
+
 fn path_item(message: &mut Message, item: &Value) {
     for (number, method) in [
         (2, "get"),
@@ -122,13 +131,33 @@ fn parameter(message: &mut Message, value: &Value) {
 fn schema(message: &mut Message, value: &Value) {
     message.text(1, value.get("$ref"));
     message.text(2, value.get("format"));
+    message.text(3, value.get("title"));
     message.text(4, value.get("description"));
+    if let Some(value) = value.get("default") {
+        message.nested(5, |message| any(message, value));
+    }
+    message.double(6, value.get("multipleOf"));
+    message.double(7, value.get("maximum"));
+    message.flag(8, value.get("exclusiveMaximum"));
+    message.double(9, value.get("minimum"));
+    message.flag(10, value.get("exclusiveMinimum"));
+    message.integer(11, value.get("maxLength"));
+    message.integer(12, value.get("minLength"));
+    message.text(13, value.get("pattern"));
+    message.integer(14, value.get("maxItems"));
+    message.integer(15, value.get("minItems"));
+    message.flag(16, value.get("uniqueItems"));
+    message.integer(17, value.get("maxProperties"));
+    message.integer(18, value.get("minProperties"));
     message.texts(19, value.get("required"));
     for value in items(value.get("enum")) {
         message.nested(20, |message| any(message, value));
     }
     if let Some(value) = value.get("additionalProperties") {
-        message.nested(21, |item| item.nested(1, |message| schema(message, value)));
+        message.nested(21, |item| match value {
+            Value::Bool(_) => item.flag(2, Some(value)),
+            _ => item.nested(1, |message| schema(message, value)),
+        });
     }
     if value.get("type").is_some() {
         message.nested(22, |item| item.text(1, value.get("type")));
@@ -147,11 +176,22 @@ fn schema(message: &mut Message, value: &Value) {
 /// A value of any type, as YAML, of which JSON is a part.
 fn any(message: &mut Message, value: &Value) {
     match value {
-        // Nothing at all would be null.
-        Value::String(text) if text.is_empty() => message.bytes(2, b"\"\"\n"),
-        Value::String(text) => message.bytes(2, format!("{text}\n").as_bytes()),
+        Value::String(text) if is_plain(text) => message.bytes(2, format!("{text}\n").as_bytes()),
         other => message.bytes(2, format!("{other}\n").as_bytes()),
     }
+}
+
+/// Whether YAML reads the text as itself without quotes, for certain.
+fn is_plain(text: &str) -> bool {
+    let letters =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'.');
+    let is_word = matches!(
+        text.to_ascii_lowercase().as_str(),
+        "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "null"
+    );
+    text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && text.bytes().all(letters)
+        && !is_word
 }
 
 /// The `x-` keys with their values.
@@ -213,6 +253,23 @@ impl Message {
             self.varint(u64::from(number) << 3);
             self.varint(1);
         }
+    }
+
+    fn integer(&mut self, number: u32, value: Option<&Value>) {
+        if let Some(value) = value.and_then(Value::as_i64) {
+            self.varint(u64::from(number) << 3);
+            self.varint(value as u64);
+        }
+    }
+
+    fn double(&mut self, number: u32, value: Option<&Value>) {
+        let value = match value {
+            Some(Value::Integer(value)) => *value as f64,
+            Some(Value::Float(value)) => *value,
+            _ => return,
+        };
+        self.varint(u64::from(number) << 3 | 1);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
     fn nested(&mut self, number: u32, write: impl FnOnce(&mut Message)) {

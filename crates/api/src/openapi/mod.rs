@@ -1,21 +1,31 @@
 //! The OpenAPI documents of the served kinds: v3 for each group version, and v2 as JSON and as the
-//! protobuf form that older kubectl asks for. Made from the type table and a snapshot of the
-//! catalogue on first request and kept with that snapshot. They carry no descriptions.
+//! protobuf form that older kubectl asks for. Made from the type table and, for custom kinds, from
+//! what their definitions declare; built-in kinds carry no descriptions.
+//!
+//! Nothing is made before it is asked for, and nothing is made anew because of a kind that it is not
+//! about: documents of a group are kept as long as the group is the same, the entity tag of a version
+//! with custom kinds comes from their fingerprints alone, and the v2 document is put together from
+//! one piece for each custom kind.
 
+mod custom;
 mod definitions;
 mod gnostic;
 mod operations;
 mod paths;
+mod pieces;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::Snapshot;
+use crate::catalogue::{Group, Snapshot};
 use crate::document::{Object, Value};
 use crate::resource::{Resource, api_version};
+
+pub use custom::{Declarations, Declared};
+use pieces::{Pieces, Whole};
 
 /// The protobuf media type of `/openapi/v2`, as the answer's `Content-Type` has it.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -38,102 +48,241 @@ pub(crate) enum Version {
     V3,
 }
 
-/// The documents about the kinds of one snapshot, each made when it is first asked for.
+/// The documents of a server, each made when it is first asked for.
+#[derive(Default)]
 pub struct Documents {
-    kinds: Arc<Snapshot>,
-    v3: OnceLock<BTreeMap<String, Document>>,
-    v3_index: OnceLock<Document>,
-    v2_json: OnceLock<Document>,
-    v2_protobuf: OnceLock<Document>,
+    /// By group; an entry is about the group as it was.
+    groups: Mutex<BTreeMap<String, Arc<OfGroup>>>,
+    general: OnceLock<BTreeMap<&'static str, Document>>,
+    v2: Mutex<Pieces>,
+}
+
+/// The documents of one group.
+struct OfGroup {
+    group: Arc<Group>,
+    /// By version.
+    versions: BTreeMap<String, OfVersion>,
+    /// At `/openapi/v3/apis/<group>`.
+    root: OnceLock<Document>,
+}
+
+#[derive(Default)]
+struct OfVersion {
+    has_custom: bool,
+    etag: OnceLock<String>,
+    /// Kept only where it is about built-in kinds, which are few.
+    document: OnceLock<Document>,
+}
+
+/// The kinds that documents are about.
+#[derive(Clone, Copy)]
+pub struct Kinds<'a> {
+    pub snapshot: &'a Arc<Snapshot>,
+    pub declarations: &'a dyn Declarations,
 }
 
 impl Documents {
-    pub fn new(kinds: Arc<Snapshot>) -> Documents {
-        Documents {
-            kinds,
-            v3: OnceLock::new(),
-            v3_index: OnceLock::new(),
-            v2_json: OnceLock::new(),
-            v2_protobuf: OnceLock::new(),
+    /// The document at `/openapi/v3/<path>`, e.g. `apis/apps/v1` or `api/v1`.
+    pub fn v3(&self, kinds: Kinds<'_>, path: &str) -> Option<Document> {
+        if let Some(document) = self.general().get(path) {
+            return Some(document.clone());
+        }
+        let words: Vec<&str> = path.split('/').collect();
+        let (group, version) = match words.as_slice() {
+            ["api", version] => ("", Some(*version)),
+            ["apis", group, version] if !group.is_empty() => (*group, Some(*version)),
+            ["apis", group] if !group.is_empty() => (*group, None),
+            _ => return None,
+        };
+        let group = self.of_group(kinds.snapshot.group(group)?);
+        match version {
+            Some(version) => group.version(kinds, version),
+            None => Some(group.root().clone()),
         }
     }
 
-    /// Whether these documents are about the kinds of this snapshot.
-    pub fn are_of(&self, kinds: &Arc<Snapshot>) -> bool {
-        Arc::ptr_eq(&self.kinds, kinds)
-    }
-
-    /// The document at `/openapi/v3/<path>`, e.g. `apis/apps/v1` or `api/v1`.
-    pub fn v3(&self, path: &str) -> Option<&Document> {
-        self.v3_documents().get(path)
-    }
-
     /// The document at `/openapi/v3`, which lists the others.
-    pub fn v3_index(&self) -> &Document {
-        self.v3_index.get_or_init(|| {
-            let paths: Object = self
-                .v3_documents()
-                .iter()
-                .map(|(path, document)| {
-                    let url = format!("/openapi/v3/{path}?hash={}", document.etag);
-                    (path.clone(), crate::document!({"serverRelativeURL": url}))
-                })
-                .collect();
-            let mut index = Value::object();
-            index.set(&["paths"], paths);
-            Document::new(index.to_json())
-        })
+    pub fn v3_index(&self, kinds: Kinds<'_>) -> Document {
+        let mut paths = Object::default();
+        let mut list = |path: &str, etag: &str| {
+            let url = format!("/openapi/v3/{path}?hash={etag}");
+            paths.insert(path, crate::document!({"serverRelativeURL": url}));
+        };
+        for (path, document) in self.general() {
+            list(path, &document.etag);
+        }
+        for group in kinds.snapshot.groups() {
+            let group = self.of_group(group);
+            let name = group.group.name();
+            for version in group.versions.keys() {
+                let path = match name {
+                    "" => format!("api/{version}"),
+                    _ => format!("apis/{}", api_version(name, version)),
+                };
+                list(&path, &group.etag(kinds, version));
+            }
+            if !name.is_empty() {
+                list(&format!("apis/{name}"), &group.root().etag);
+            }
+        }
+        let mut index = Value::object();
+        index.set(&["paths"], paths);
+        Document::new(index.to_json())
     }
 
     /// The document at `/openapi/v2` as JSON.
-    pub fn v2_json(&self) -> &Document {
-        self.v2_json
-            .get_or_init(|| Document::new(v2_document(&self.kinds).to_json()))
+    pub fn v2_json(&self, kinds: Kinds<'_>) -> Document {
+        locked(&self.v2).document(kinds, Whole::Json)
     }
 
     /// The document at `/openapi/v2` as protobuf.
-    pub fn v2_protobuf(&self) -> &Document {
-        self.v2_protobuf
-            .get_or_init(|| Document::new(gnostic::encode(&v2_document(&self.kinds))))
+    pub fn v2_protobuf(&self, kinds: Kinds<'_>) -> Document {
+        locked(&self.v2).document(kinds, Whole::Protobuf)
     }
 
-    /// One document per group version and general path, made together: the index needs the hash of
-    /// each.
-    fn v3_documents(&self) -> &BTreeMap<String, Document> {
-        self.v3.get_or_init(|| {
-            let kinds = &*self.kinds;
-            let versions = group_versions(kinds).into_iter().map(|(group, version)| {
-                let path = match group {
-                    "" => format!("api/{version}"),
-                    _ => format!("apis/{}", api_version(group, version)),
-                };
-                let document = v3_document(kinds, group, version);
-                (path, Document::new(document.to_json()))
-            });
-            let groups = groups(kinds);
-            let of_groups = groups.iter().map(|group| format!("apis/{group}"));
-            let general = GENERAL.into_iter().map(str::to_string).chain(of_groups);
-            let general = general.filter_map(|path| {
-                let written = paths::general(&path, &groups, Version::V3)?;
+    /// How many pieces of the v2 document were made so far.
+    pub fn v2_pieces_made(&self) -> u64 {
+        locked(&self.v2).made()
+    }
+
+    fn general(&self) -> &BTreeMap<&'static str, Document> {
+        self.general.get_or_init(|| {
+            let written = GENERAL.into_iter().filter_map(|path| {
+                let written = paths::general(path, Version::V3)?;
                 let document = v3_written(written, &[]);
                 Some((path, Document::new(document.to_json())))
             });
-            versions.chain(general).collect()
+            written.collect()
+        })
+    }
+
+    fn of_group(&self, group: &Arc<Group>) -> Arc<OfGroup> {
+        let mut groups = locked(&self.groups);
+        if let Some(known) = groups.get(group.name())
+            && Arc::ptr_eq(&known.group, group)
+        {
+            return known.clone();
+        }
+        let made = Arc::new(OfGroup::new(group.clone()));
+        groups.insert(group.name().to_string(), made.clone());
+        made
+    }
+
+    /// Forgets what it has about groups that are served no more.
+    pub fn forget_others(&self, kinds: &Snapshot) {
+        locked(&self.groups).retain(|name, _| kinds.group(name).is_some());
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OfGroup {
+    fn new(group: Arc<Group>) -> OfGroup {
+        let mut versions: BTreeMap<String, OfVersion> = BTreeMap::new();
+        for resource in group.resources() {
+            let version = versions.entry(resource.version.to_string()).or_default();
+            version.has_custom |= resource.is_custom();
+        }
+        OfGroup {
+            group,
+            versions,
+            root: OnceLock::new(),
+        }
+    }
+
+    fn version(&self, kinds: Kinds<'_>, version: &str) -> Option<Document> {
+        let known = self.versions.get(version)?;
+        if known.has_custom {
+            return Some(Document {
+                body: self.write(kinds, version).into(),
+                etag: self.etag(kinds, version),
+            });
+        }
+        let document = known
+            .document
+            .get_or_init(|| Document::new(self.write(kinds, version)));
+        Some(document.clone())
+    }
+
+    fn etag(&self, kinds: Kinds<'_>, version: &str) -> String {
+        let Some(known) = self.versions.get(version) else {
+            return String::new();
+        };
+        let made = known.etag.get_or_init(|| match known.has_custom {
+            true => self.fingerprint(version),
+            false => self
+                .version(kinds, version)
+                .map_or_else(String::new, |made| made.etag),
+        });
+        made.clone()
+    }
+
+    /// Changes when a kind of the version does.
+    fn fingerprint(&self, version: &str) -> String {
+        let mut digest = Sha256::new();
+        digest.update(crate::schema::table().version);
+        for resource in self.group.of_version(version) {
+            digest.update(resource.plural.as_bytes());
+            digest.update([0]);
+            if let Some(custom) = resource.definition.custom() {
+                digest.update(custom.kind.fingerprint);
+            }
+        }
+        hexadecimal(&digest.finalize())
+    }
+
+    fn write(&self, kinds: Kinds<'_>, version: &str) -> Vec<u8> {
+        let served = self.group.of_version(version);
+        let served: Vec<&Resource> = served.map(|resource| &**resource).collect();
+        let mut written = paths::paths(&served, Version::V3);
+        let mut added = Object::default();
+        for resource in &served {
+            if resource.is_custom() {
+                written.definitions.extend(META.map(Into::into));
+                let declared = kinds.declarations.of(resource).unwrap_or_default();
+                for (name, schema) in custom::definitions(resource, &declared, Version::V3) {
+                    added.insert(name, schema);
+                }
+            }
+        }
+        let built_in: Vec<&Resource> = served.into_iter().filter(|one| !one.is_custom()).collect();
+        let mut document = v3_written(written, &built_in);
+        if let Some(Value::Object(schemas)) = document.at_mut(&["components", "schemas"]) {
+            for (name, schema) in added {
+                schemas.insert(name, schema);
+            }
+        }
+        if built_in.is_empty() {
+            document.set(&["info", "title"], "Kubernetes CRD Swagger");
+            document.set(&["info", "version"], "v0.1.0");
+        }
+        document.to_json()
+    }
+
+    fn root(&self) -> &Document {
+        self.root.get_or_init(|| {
+            let written = paths::group(self.group.name(), Version::V3);
+            Document::new(v3_written(written, &[]).to_json())
         })
     }
 }
 
+/// What every custom kind refers to.
+const META: [&str; 2] = [custom::OBJECT_META, custom::LIST_META];
+
 impl Document {
     pub fn new(body: Vec<u8>) -> Document {
-        let etag = Sha256::digest(&body)
-            .iter()
-            .map(|byte| format!("{byte:02X}"))
-            .collect();
         Document {
+            etag: hexadecimal(&Sha256::digest(&body)),
             body: body.into(),
-            etag,
         }
     }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// The paths of documents that are about no group version.
@@ -144,38 +293,6 @@ const GENERAL: [&str; 5] = [
     "openid/v1/jwks",
     "version",
 ];
-
-/// The named groups, by name.
-fn groups(kinds: &Snapshot) -> Vec<&str> {
-    let mut groups: Vec<&str> = group_versions(kinds)
-        .into_iter()
-        .map(|(group, _)| group)
-        .collect();
-    groups.retain(|group| !group.is_empty());
-    groups.dedup();
-    groups
-}
-
-fn group_versions(kinds: &Snapshot) -> Vec<(&str, &str)> {
-    let mut versions: Vec<_> = kinds
-        .resources()
-        .iter()
-        .map(|resource| (&*resource.group, &*resource.version))
-        .collect();
-    versions.sort_unstable();
-    versions.dedup();
-    versions
-}
-
-fn v3_document(kinds: &Snapshot, group: &str, version: &str) -> Value {
-    let served: Vec<&Resource> = kinds
-        .resources()
-        .iter()
-        .map(|resource| &**resource)
-        .filter(|resource| resource.group == group && resource.version == version)
-        .collect();
-    v3_written(paths::paths(&served, Version::V3), &served)
-}
 
 fn v3_written(written: paths::Written, served: &[&Resource]) -> Value {
     let mut document = crate::document!({
@@ -198,37 +315,6 @@ fn v3_written(written: paths::Written, served: &[&Resource]) -> Value {
 fn short_version() -> &'static str {
     let version = crate::schema::table().version.trim_start_matches('v');
     version.rsplit_once('.').map_or(version, |(short, _)| short)
-}
-
-fn v2_document(kinds: &Snapshot) -> Value {
-    let served: Vec<&Resource> = kinds.resources().iter().map(|one| &**one).collect();
-    let mut written = paths::paths(&served, Version::V2);
-    let groups = groups(kinds);
-    let of_groups = groups.iter().map(|group| format!("apis/{group}"));
-    for path in GENERAL.into_iter().map(str::to_string).chain(of_groups) {
-        let Some(general) = paths::general(&path, &groups, Version::V2) else {
-            continue;
-        };
-        written.definitions.extend(general.definitions);
-        for (path, item) in general.paths {
-            written.paths.insert(path, item);
-        }
-    }
-    let mut document = crate::document!({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": short_version()},
-        "securityDefinitions": {"BearerToken": {
-            "type": "apiKey", "name": "authorization", "in": "header",
-            "description": "Bearer Token authentication",
-        }},
-        "security": [{"BearerToken": []}],
-    });
-    document.set(
-        &["definitions"],
-        definitions::reachable(&written.definitions, &served, Version::V2),
-    );
-    document.set(&["paths"], written.paths);
-    document
 }
 
 #[cfg(test)]

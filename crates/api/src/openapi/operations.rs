@@ -1,7 +1,9 @@
 //! The operations that a kind offers, independent of the notation they are written in.
 
-use super::definitions::{DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, list_of};
-use crate::resource::{Resource, Subresource, api_version};
+use super::definitions::{
+    DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, definition_of, list_definition_of,
+};
+use crate::resource::{Name, Resource, Subresource, api_version};
 use crate::schema::{Type, table};
 
 /// One method at one path.
@@ -13,7 +15,7 @@ pub(super) struct Operation<'a> {
     pub parameters: Vec<Parameter>,
     pub body: Option<Body>,
     /// Definition name; "" for plain text.
-    pub response: &'static str,
+    pub response: Name,
     pub codes: &'static [(&'static str, &'static str)],
     /// `x-kubernetes-group-version-kind`.
     pub group: &'a str,
@@ -22,7 +24,7 @@ pub(super) struct Operation<'a> {
 }
 
 pub(super) struct Body {
-    pub definition: &'static str,
+    pub definition: Name,
     pub required: bool,
 }
 
@@ -139,7 +141,8 @@ pub(super) fn paths_of(resource: &Resource) -> Vec<Path<'_>> {
             operations: on(resource, subresource.name, &verbs, ""),
         });
     }
-    if resource.has_verb("watch") {
+    // Upstream does not tell of these for custom kinds.
+    if resource.has_verb("watch") && !resource.is_custom() {
         paths.extend(watches(resource, &root));
     }
     paths
@@ -170,7 +173,7 @@ fn connections<'a>(
             id: connection_id(resource, subresource, &word, suffix),
             parameters: options_of(subresource),
             body: None,
-            response: "",
+            response: "".into(),
             codes: &[OK],
             group: &subresource.group,
             version: &subresource.version,
@@ -256,7 +259,7 @@ fn watches<'a>(resource: &'a Resource, root: &str) -> Vec<Path<'a>> {
             ),
             parameters: [LIST, PRETTY].concat(),
             body: None,
-            response: WATCH_EVENT,
+            response: WATCH_EVENT.into(),
             codes: &[OK],
             group: &resource.group,
             version: &resource.version,
@@ -333,11 +336,15 @@ fn operation<'a>(
         ),
         None => (&*resource.group, &*resource.version, &*resource.kind),
     };
-    let own = match subresource {
+    let own: Name = match subresource {
+        Some(subresource) if resource.is_custom() && subresource.name == "status" => {
+            definition_of(resource)
+        }
         Some(_) => table()
             .of_kind(group, version, kind)
-            .map_or("", |definition| definition.name),
-        None => resource.definition,
+            .map_or("", |definition| definition.name)
+            .into(),
+        None => definition_of(resource),
     };
     let is_log = subresource.is_some_and(|subresource| subresource.name == "log");
     let (method, action, word, parameters, body, response, codes): (
@@ -350,18 +357,20 @@ fn operation<'a>(
         &'static [_],
     ) = match verb {
         "list" => {
-            let list = list_of(resource).map_or("", |definition| definition.name);
+            let list = list_definition_of(resource);
             ("get", "list", "list", vec![LIST], None, list, &[OK])
         }
-        "get" if is_log => ("get", "get", "read", vec![LOG], None, "", &[OK]),
+        "get" if is_log => ("get", "get", "read", vec![LOG], None, "".into(), &[OK]),
         "get" => ("get", "get", "read", vec![], None, own, &[OK]),
         "create" => {
             let codes = &[OK, CREATED, ACCEPTED];
-            ("post", "post", "create", vec![WRITE], body(own), own, codes)
+            let body = body(own.clone());
+            ("post", "post", "create", vec![WRITE], body, own, codes)
         }
         "update" => {
             let codes = &[OK, CREATED];
-            ("put", "put", "replace", vec![WRITE], body(own), own, codes)
+            let body = body(own.clone());
+            ("put", "put", "replace", vec![WRITE], body, own, codes)
         }
         "patch" => {
             let parameters = vec![WRITE, PATCH_ONLY];
@@ -371,7 +380,7 @@ fn operation<'a>(
                 "patch",
                 "patch",
                 parameters,
-                body(PATCH),
+                body(PATCH.into()),
                 own,
                 codes,
             )
@@ -385,7 +394,7 @@ fn operation<'a>(
                 "delete",
                 parameters,
                 options(),
-                STATUS,
+                STATUS.into(),
                 &[OK],
             )
         }
@@ -393,7 +402,7 @@ fn operation<'a>(
             let answer = if resource.strategy().returns_deleted() {
                 own
             } else {
-                STATUS
+                STATUS.into()
             };
             let codes = &[OK, ACCEPTED];
             (
@@ -426,7 +435,7 @@ fn operation<'a>(
     }
 }
 
-fn body(definition: &'static str) -> Option<Body> {
+fn body(definition: Name) -> Option<Body> {
     Some(Body {
         definition,
         required: true,
@@ -435,7 +444,7 @@ fn body(definition: &'static str) -> Option<Body> {
 
 fn options() -> Option<Body> {
     Some(Body {
-        definition: DELETE_OPTIONS,
+        definition: DELETE_OPTIONS.into(),
         required: false,
     })
 }
@@ -485,7 +494,7 @@ fn group_word(group: &str) -> &str {
 }
 
 fn camel(text: &str) -> String {
-    text.split('.')
+    text.split(|letter: char| !letter.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(|word| word[..1].to_uppercase() + &word[1..])
         .collect()

@@ -6,7 +6,7 @@ use super::Version;
 use super::definitions::{GROUP, GROUP_LIST, INFO, RESOURCE_LIST, VERSIONS, reference};
 use super::operations::{Operation, Parameter, Path, group_version_word, paths_of, tag};
 use crate::document::{Object, Value};
-use crate::resource::{Resource, api_version};
+use crate::resource::{Name, Resource, api_version};
 
 const PRODUCED: &[&str] = &[
     "application/json",
@@ -24,18 +24,24 @@ const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
+/// Custom kinds have no protobuf, and no lists that a strategic merge could know.
+const TEXTS: &[&str] = &["application/json", "application/yaml"];
+const CUSTOM_PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
 /// What the paths refer to, beside the paths themselves.
+#[derive(Default)]
 pub(super) struct Written {
     pub paths: Object,
-    pub definitions: BTreeSet<&'static str>,
+    pub definitions: BTreeSet<Name>,
 }
 
 /// All paths of the served kinds, and the resource list of each group version.
 pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
-    let mut written = Written {
-        paths: Object::default(),
-        definitions: BTreeSet::new(),
-    };
+    let mut written = Written::default();
     for resource in served {
         let tag = tag(&resource.group, &resource.version);
         let path = match &*resource.group {
@@ -56,11 +62,12 @@ pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
         );
         for path in paths_of(resource) {
             for operation in &path.operations {
-                written.definitions.insert(operation.response);
+                written.definitions.insert(operation.response.clone());
                 let body = operation.body.as_ref();
-                written.definitions.extend(body.map(|body| body.definition));
+                let body = body.map(|body| body.definition.clone());
+                written.definitions.extend(body);
             }
-            let item = path_item(&path, version, &tag);
+            let item = path_item(&path, version, &tag, resource.is_custom());
             written.paths.insert(path.path, item);
         }
     }
@@ -69,11 +76,8 @@ pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
 }
 
 /// The paths that are about no kind: versions, groups, keys.
-pub(super) fn general(path: &str, groups: &[&str], version: Version) -> Option<Written> {
-    let mut written = Written {
-        paths: Object::default(),
-        definitions: BTreeSet::new(),
-    };
+pub(super) fn general(path: &str, version: Version) -> Option<Written> {
+    let mut written = Written::default();
     let at = format!("/{path}/");
     let documents = (PRODUCED, PRODUCED);
     match path {
@@ -120,16 +124,20 @@ pub(super) fn general(path: &str, groups: &[&str], version: Version) -> Option<W
             let produced = &["application/jwk-set+json"];
             written.add(&at, id, "openid", (&[], produced), "", version);
         }
-        _ => {
-            let group = path.strip_prefix("apis/")?;
-            groups.contains(&group).then_some(())?;
-            let word = group_version_word(group, "");
-            let id = format!("get{word}APIGroup");
-            let tag = format!("{}{}", word[..1].to_lowercase(), &word[1..]);
-            written.add(&at, &id, &tag, documents, GROUP, version);
-        }
+        _ => return None,
     }
     Some(written)
+}
+
+/// The path that a group is described at.
+pub(super) fn group(name: &str, version: Version) -> Written {
+    let mut written = Written::default();
+    let word = group_version_word(name, "");
+    let id = format!("get{word}APIGroup");
+    let tag = format!("{}{}", word[..1].to_lowercase(), &word[1..]);
+    let at = format!("/apis/{name}/");
+    written.add(&at, &id, &tag, (PRODUCED, PRODUCED), GROUP, version);
+    written
 }
 
 impl Written {
@@ -155,13 +163,13 @@ impl Written {
         item.set(&["get"], get);
         self.paths.insert(path, item);
         if !definition.is_empty() {
-            self.definitions.insert(definition);
+            self.definitions.insert(definition.into());
         }
     }
 }
 
 /// Parameters that all operations of a path share are the path's.
-fn path_item(path: &Path<'_>, version: Version, tag: &str) -> Value {
+fn path_item(path: &Path<'_>, version: Version, tag: &str, is_custom: bool) -> Value {
     let shared: Vec<Parameter> = match path.operations.split_first() {
         Some((first, others)) => {
             let everywhere = |one: &&Parameter| {
@@ -179,7 +187,8 @@ fn path_item(path: &Path<'_>, version: Version, tag: &str) -> Value {
     };
     let mut item = Value::object();
     for operation in &path.operations {
-        item.set(&[operation.method], write(operation, &shared, version, tag));
+        let written = write(operation, &shared, version, tag, is_custom);
+        item.set(&[operation.method], written);
     }
     let mut parameters: Vec<(&str, &str, &str)> = shared
         .into_iter()
@@ -198,7 +207,13 @@ fn path_item(path: &Path<'_>, version: Version, tag: &str) -> Value {
     item
 }
 
-fn write(operation: &Operation<'_>, shared: &[Parameter], version: Version, tag: &str) -> Value {
+fn write(
+    operation: &Operation<'_>,
+    shared: &[Parameter],
+    version: Version,
+    tag: &str,
+    is_custom: bool,
+) -> Value {
     let mut written = crate::document!({
         "operationId": operation.id,
         "tags": [tag],
@@ -207,12 +222,14 @@ fn write(operation: &Operation<'_>, shared: &[Parameter], version: Version, tag:
             "group": operation.group, "version": operation.version, "kind": operation.kind,
         },
     });
-    let consumed = if operation.action == "patch" {
-        PATCHES
-    } else {
-        &["*/*"]
+    let consumed = match (operation.action, is_custom) {
+        ("patch", true) => CUSTOM_PATCHES,
+        ("patch", false) => PATCHES,
+        (_, true) => TEXTS,
+        (_, false) => &["*/*"],
     };
     let produced = match operation.action {
+        _ if is_custom => TEXTS.to_vec(),
         "connect" => vec!["*/*"],
         "list" | "watch" | "watchlist" => [PRODUCED, STREAMED].concat(),
         _ if operation.response.is_empty() => [&["text/plain"], PRODUCED].concat(),
@@ -225,7 +242,7 @@ fn write(operation: &Operation<'_>, shared: &[Parameter], version: Version, tag:
         .map(|(name, kind)| parameter(name, "query", kind, version))
         .collect();
     if let Some(body) = &operation.body {
-        let schema = reference(body.definition, version);
+        let schema = reference(&body.definition, version);
         match version {
             Version::V2 => {
                 let mut parameter = crate::document!({"in": "body", "name": "body"});
@@ -248,7 +265,7 @@ fn write(operation: &Operation<'_>, shared: &[Parameter], version: Version, tag:
     }
     written.set(
         &["responses"],
-        responses(operation.response, operation.codes, &produced, version),
+        responses(&operation.response, operation.codes, &produced, version),
     );
     if version == Version::V2 {
         media_types(&mut written, consumed, &produced);

@@ -5,7 +5,14 @@ use crate::catalogue::built_in;
 
 fn documents() -> &'static Documents {
     static DOCUMENTS: OnceLock<Documents> = OnceLock::new();
-    DOCUMENTS.get_or_init(|| Documents::new(built_in().clone()))
+    DOCUMENTS.get_or_init(Documents::default)
+}
+
+fn kinds() -> Kinds<'static> {
+    Kinds {
+        snapshot: built_in(),
+        declarations: &(),
+    }
 }
 
 fn parsed(document: &Document) -> Value {
@@ -14,10 +21,10 @@ fn parsed(document: &Document) -> Value {
 
 #[test]
 fn the_index_leads_to_every_group_version() {
-    let index = parsed(documents().v3_index());
+    let index = parsed(&documents().v3_index(kinds()));
     let paths = index.get("paths").unwrap().as_object().unwrap();
     for (path, entry) in paths.iter() {
-        let document = documents().v3(path).unwrap();
+        let document = &documents().v3(kinds(), path).unwrap();
         assert_eq!(
             entry.str_at(&["serverRelativeURL"]),
             format!("/openapi/v3/{path}?hash={}", document.etag)
@@ -28,7 +35,7 @@ fn the_index_leads_to_every_group_version() {
 
 #[test]
 fn patch_supports_field_validation() {
-    let document = parsed(documents().v3("apis/apps/v1").unwrap());
+    let document = parsed(&documents().v3(kinds(), "apis/apps/v1").unwrap());
     let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
     let patch = document.at(&["paths", path, "patch"]).unwrap();
     assert_eq!(
@@ -55,7 +62,7 @@ fn patch_supports_field_validation() {
 
 #[test]
 fn schemas_say_how_lists_merge() {
-    let document = parsed(documents().v3("apis/apps/v1").unwrap());
+    let document = parsed(&documents().v3(kinds(), "apis/apps/v1").unwrap());
     let schemas = document.at(&["components", "schemas"]).unwrap();
     let containers = schemas
         .at(&["io.k8s.api.core.v1.PodSpec", "properties", "containers"])
@@ -95,8 +102,11 @@ fn every_reference_is_defined() {
         }
     }
     let made = documents();
-    let mut all: Vec<Value> = made.v3_documents().values().map(parsed).collect();
-    all.push(parsed(made.v2_json()));
+    let index = parsed(&made.v3_index(kinds()));
+    let paths = index.get("paths").unwrap().as_object().unwrap().iter();
+    let documents = paths.map(|(path, _)| parsed(&made.v3(kinds(), path).unwrap()));
+    let mut all: Vec<Value> = documents.collect();
+    all.push(parsed(&made.v2_json(kinds())));
     for document in all {
         let mut found = Vec::new();
         references(&document, &mut found);
@@ -109,6 +119,7 @@ fn every_reference_is_defined() {
 
 #[test]
 fn the_protobuf_form_begins_with_the_version() {
-    assert!(documents().v2_protobuf().body.starts_with(b"\x0a\x032.0"));
-    assert_ne!(documents().v2_protobuf().etag, documents().v2_json().etag);
+    let protobuf = documents().v2_protobuf(kinds());
+    assert!(protobuf.body.starts_with(b"\x0a\x032.0"));
+    assert_ne!(protobuf.etag, documents().v2_json(kinds()).etag);
 }

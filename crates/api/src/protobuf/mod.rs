@@ -41,11 +41,10 @@ pub enum Error {
     Value(String),
 }
 
-/// Encodes an object of a served kind, with the envelope.
+/// Encodes an object of a built-in kind, with the envelope.
 pub fn encode(resource: &Resource, object: &Value) -> Result<Vec<u8>, Error> {
-    let definition = table()
-        .definition(resource.definition)
-        .expect("every kind of the catalogue is in the table");
+    let definition = table().definition(resource.definition.name());
+    let definition = definition.ok_or_else(|| Error::Value(format!("{resource:?} has no form")))?;
     let api_version = resource.api_version();
     encode_as(definition, &api_version, &resource.kind, object)
 }
@@ -98,6 +97,12 @@ pub fn decode_as(expected: &'static Definition, bytes: &[u8]) -> Result<Value, E
     let envelope = Envelope::read(bytes)?;
     let known = definition_of(&envelope.api_version, &envelope.kind);
     envelope.decode(known.unwrap_or(expected), 0)
+}
+
+/// The apiVersion and kind that the envelope around an object names, if there is one.
+pub fn kind_of(bytes: &[u8]) -> Option<(String, String)> {
+    let envelope = Envelope::read(bytes).ok()?;
+    Some((envelope.api_version, envelope.kind))
 }
 
 struct Envelope<'a> {

@@ -184,7 +184,7 @@ fn kept_messages_are_what_is_encoded_afresh() {
 #[test]
 fn every_served_kind_has_a_kept_form_and_a_list() {
     for resource in crate::catalogue::built_in().resources() {
-        let definition = table().definition(resource.definition).unwrap();
+        let definition = table().definition(resource.definition.name()).unwrap();
         assert!(Message::of(definition, &Value::object()).is_ok());
         if resource.has_verb("list") {
             let list = format!("{}List", resource.kind);

@@ -2,6 +2,7 @@
 //! What its objects look like is `schema`'s; the rules of the built-in kinds are in `strategy`; the
 //! kinds that a server serves are in its `catalogue`.
 
+mod definition;
 pub(crate) mod generic;
 mod strategy;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use crate::field::FieldError;
 use crate::status::{Cause, Status};
 
+pub use definition::{CustomKind, CustomVersion, Definition, ScalePaths, SchemaHandle};
 pub use strategy::{Dependents, MetadataChecks, Requester, Strategy};
 
 /// A column of a table.
@@ -23,6 +25,7 @@ pub struct Column {
     pub format: Cow<'static, str>,
     /// 0 is always shown, above only with `-o wide`.
     pub priority: i64,
+    pub description: Cow<'static, str>,
 }
 
 /// A name that is part of the program for a built-in kind, and owned by an added one.
@@ -44,11 +47,12 @@ pub struct Resource {
     pub subresources: Vec<Subresource>,
     /// The columns of the table that `kubectl get` shows.
     pub columns: Vec<Column>,
-    /// The name of its schema in the table of types, e.g. `io.k8s.api.core.v1.Pod`.
-    pub definition: &'static str,
+    /// What its objects look like.
+    pub definition: Definition,
     /// The rules of the kind, which a schema cannot say.
     pub rules: Rules,
-    /// The version of the kind that its objects are stored in, if that is not this one.
+    /// The version of a built-in kind that its objects are stored in, if that is not this one. Custom
+    /// kinds are worked on in the version that was asked for, and converted where they are stored.
     pub storage: Option<Arc<Resource>>,
 }
 
@@ -111,9 +115,30 @@ impl Resource {
         self.subresource("status").is_some()
     }
 
-    /// Whether its objects are stored in this version.
+    /// Whether its objects are worked on in this version.
     pub fn is_stored_as_itself(&self) -> bool {
         self.storage.is_none()
+    }
+
+    /// Whether the bytes of its objects in the store are of this version, as a rule.
+    pub fn is_storage_version(&self) -> bool {
+        match self.definition.custom() {
+            Some(custom) => custom.kind.storage_version == self.version,
+            None => self.storage.is_none(),
+        }
+    }
+
+    /// Whether a CustomResourceDefinition defines it.
+    pub fn is_custom(&self) -> bool {
+        self.definition.custom().is_some()
+    }
+
+    /// The kind of its lists.
+    pub fn list_kind(&self) -> Name {
+        match self.definition.custom() {
+            Some(custom) => Cow::Owned(custom.kind.list_kind.clone()),
+            None => Cow::Owned(format!("{}List", self.kind)),
+        }
     }
 
     /// The 404 answer for an object that is not there.

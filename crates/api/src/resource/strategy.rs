@@ -2,6 +2,7 @@
 //! kinds are in [`crate::strategy`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::generic;
@@ -151,6 +152,11 @@ pub trait Strategy: Send + Sync {
     /// The fields a field selector may name, with this object's values.
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
         generic::metadata_fields(object, self.namespaced())
+    }
+
+    /// As [`Strategy::selectable_fields`], those that the definition of a custom kind declares.
+    fn added_fields(&self, _object: &Value) -> Vec<(Arc<str>, String)> {
+        Vec::new()
     }
 
     /// One row, in the order of the resource's columns.

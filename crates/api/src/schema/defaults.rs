@@ -7,9 +7,10 @@ use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::document::Value;
 use crate::resource::Resource;
 
-/// Applies the declared defaults, such as `protocol: TCP` of a port.
+/// Applies the declared defaults of a built-in kind, such as `protocol: TCP` of a port. Those of a
+/// custom kind are its strategy's.
 pub fn defaults(resource: &Resource, object: &mut Value) {
-    if let Some(definition) = table().definition(resource.definition) {
+    if let Some(definition) = table().definition(resource.definition.name()) {
         apply_declared_defaults(definition, object);
     }
 }

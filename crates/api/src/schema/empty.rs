@@ -37,7 +37,7 @@ impl Empties {
 /// Storing forgets that a list or a map was empty, not absent; the answer remembers where.
 pub fn forget_empty(resource: &Resource, object: &mut Value) -> Empties {
     let mut walker = Walker::default();
-    if let Some(definition) = table().definition(resource.definition) {
+    if let Some(definition) = table().definition(resource.definition.name()) {
         walker.object(definition, object);
     }
     Empties(walker.found)

@@ -15,8 +15,8 @@ mod shape;
 mod table;
 
 pub use decode::{
-    Target, conform, decode, decode_as, decode_json, decode_json_as, parse_json, repeated_fields,
-    restore, strict_error, strict_yaml_error, unrecognized,
+    Target, conform, decode, decode_as, decode_json, decode_json_as, parse_json, parse_untyped,
+    repeated_fields, restore, strict_error, strict_yaml_error, unhandled, unrecognized,
 };
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub(crate) use empty::is_left_out;

@@ -489,8 +489,8 @@ mod tests {
         );
         for resource in crate::catalogue::built_in().resources() {
             let definition = table
-                .definition(resource.definition)
-                .expect(resource.definition);
+                .definition(resource.definition.name())
+                .expect(resource.definition.name());
             let named = (&*resource.group, &*resource.version, &*resource.kind);
             let mut kinds = definition.kinds.iter();
             assert!(kinds.any(|kind| (kind.group, kind.version, kind.kind) == named));

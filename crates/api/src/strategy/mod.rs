@@ -53,6 +53,7 @@ mod service_account;
 mod service_cidr;
 mod stateful_set;
 mod storage_class;
+mod terminating_definition;
 mod volume_attachment;
 mod volume_attributes_class;
 mod workload;

@@ -68,7 +68,7 @@ pub fn render(
 fn column_document(column: &Column) -> Value {
     crate::document!({
         "name": &*column.name, "type": &*column.kind, "format": &*column.format,
-        "description": "", "priority": column.priority,
+        "description": &*column.description, "priority": column.priority,
     })
 }
 

@@ -9,6 +9,8 @@ mod values;
 mod volume;
 mod volume_paths;
 
+use std::borrow::Cow;
+
 use crate::document::Value;
 use crate::field::Path;
 use crate::metadata::names;
@@ -16,14 +18,18 @@ use crate::repeats::{Seen, repeats};
 use crate::resource::Resource;
 
 /// The word that every request about a deprecated kind gets.
-pub fn deprecation(resource: &Resource) -> Option<&'static str> {
-    match (&*resource.group, &*resource.version, &*resource.kind) {
-        ("", "v1", "Endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        _ => None,
+pub fn deprecation(resource: &Resource) -> Option<Cow<'_, str>> {
+    if let Some(custom) = resource.definition.custom() {
+        return custom.deprecation.as_deref().map(Cow::Borrowed);
     }
+    let text = match (&*resource.group, &*resource.version, &*resource.kind) {
+        ("", "v1", "Endpoints") => {
+            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+        }
+        ("", "v1", "ComponentStatus") => "v1 ComponentStatus is deprecated in v1.19+",
+        _ => return None,
+    };
+    Some(Cow::Borrowed(text))
 }
 
 /// What there is to say about a valid object that is being created, or with `old` updated.

@@ -471,8 +471,9 @@ mod tests {
             then: puts,
         };
         store.transact(transaction).await.unwrap();
-        let kinds = api::catalogue::built_in().resources();
-        let (cache, _) = crate::cache::fill(&*store, kinds).await.unwrap();
+        let kinds: Vec<_> = api::catalogue::built_in().resources().cloned().collect();
+        let filled = crate::cache::fill(&*store, &kinds, |_| Vec::new());
+        let (cache, _) = filled.await.unwrap();
         let cache = Arc::new(cache);
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let made = Tokens::new(&key.serialize_pem(), "issuer", cache, environment);

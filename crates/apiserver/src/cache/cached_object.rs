@@ -36,7 +36,11 @@ pub(crate) struct Outline {
     labels: Vec<(String, String)>,
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     fields: Vec<(&'static str, String)>,
+    /// Selectable fields that the definition of an added kind declares.
+    added_fields: Vec<(Arc<str>, String)>,
     layout: Layout,
+    /// Whether the store has other bytes, which reading brought into their present form.
+    is_stale: bool,
     /// Other forms of the object, without its resourceVersion too.
     pub(super) forms: Made,
 }
@@ -70,7 +74,7 @@ pub(super) struct Kinds {
 /// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
-    pub definition: &'static str,
+    pub version: api::resource::Name,
     pub bytes: Bytes,
     pub outline: Arc<Outline>,
 }
@@ -119,7 +123,9 @@ impl Outline {
         Ok(Outline {
             labels,
             fields,
+            added_fields: resource.strategy().added_fields(object),
             layout,
+            is_stale: false,
             forms: Made::default(),
         })
     }
@@ -133,8 +139,35 @@ impl CachedObject {
         bytes: Bytes,
         revision: u64,
     ) -> Result<CachedObject, Status> {
-        let object = Value::from_json(&bytes).map_err(Status::internal)?;
-        CachedObject::new(resource, key, bytes, revision, &object)
+        let mut object = Value::from_json(&bytes).map_err(Status::internal)?;
+        if !resource.is_custom() {
+            return CachedObject::new(resource, key, bytes, revision, &object);
+        }
+        api::conversion::custom::settle_stored(resource, &mut object);
+        let settled = object.to_json();
+        let is_stale = settled != bytes;
+        let bytes = if is_stale { settled.into() } else { bytes };
+        let mut outline = Outline::of(resource, key, &bytes, &object)?;
+        outline.is_stale = is_stale;
+        let mut entry = CachedObject::with_outline(key, bytes, revision, outline.into());
+        entry.is_shared = false;
+        Ok(entry)
+    }
+
+    /// Whether the store has other bytes than these, so that writing them changes something.
+    pub fn is_stale(&self) -> bool {
+        self.outline.is_stale
+    }
+
+    /// The `apiVersion` that the bytes name.
+    pub fn names_version(&self, api_version: &str) -> bool {
+        let member = &self.bytes[self.outline.layout.api_version.clone()];
+        let quoted = member
+            .strip_prefix(b"\"apiVersion\":\"")
+            .unwrap_or_default();
+        quoted
+            .strip_prefix(api_version.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b"\""))
     }
 
     /// As [`CachedObject::decode`], by one who already has the tree.
@@ -188,17 +221,14 @@ impl CachedObject {
         found.ok().map(|index| labels[index].1.as_str())
     }
 
-    /// The selectable fields.
-    pub fn fields(&self) -> &[(&'static str, String)] {
-        &self.outline.fields
-    }
-
+    /// The value of a selectable field.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.outline
-            .fields
-            .iter()
-            .find(|(field, _)| *field == name)
-            .map(|(_, value)| value.as_str())
+        let fields = self.outline.fields.iter();
+        let fields = fields.map(|(field, value)| (*field, value));
+        let added = self.outline.added_fields.iter();
+        let added = added.map(|(field, value)| (&**field, value));
+        let mut found = fields.chain(added).filter(|(field, _)| *field == name);
+        found.next().map(|(_, value)| value.as_str())
     }
 
     /// The resourceVersion as clients see it.

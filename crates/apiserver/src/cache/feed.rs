@@ -1,6 +1,5 @@
 //! Fills the cache from the store and keeps it up to date from one watch over all keys.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +7,15 @@ use api::Resource;
 use api::Status;
 use bytes::Bytes;
 use futures::StreamExt;
-use store::{Event, KeyRange, RangeRequest, Store, WatchItem};
+use store::{Event, KeyRange, KeyValue, RangeRequest, Store, WatchItem};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::Cache;
 use super::cached_object::CachedObject;
-use super::keys::{ROOT, storage_prefix};
-use super::kinds::{KindCaches, Places, stored_kinds};
+use super::keys::{DEFINITIONS, ROOT, storage_prefix};
+use super::kinds::{KindCaches, Prefixes, stored_kinds};
 use super::resource::{Content, Put, ResourceCache};
 use super::unreadable::Unreadable;
 
@@ -28,51 +27,75 @@ pub(crate) struct Addition {
 
 pub(crate) type Additions = mpsc::UnboundedReceiver<Addition>;
 
-/// Reads everything there is of these kinds. [`follow`] takes the additions.
+/// Reads everything there is of the built-in kinds, and of those that are defined by what was stored
+/// with them: `defined` makes these from the definitions' bytes. [`follow`] takes the additions.
 pub(crate) async fn fill(
     store: &dyn Store,
-    resources: &[Arc<Resource>],
+    built_in: &[Arc<Resource>],
+    defined: impl FnOnce(&[Bytes]) -> Vec<Arc<Resource>>,
 ) -> Result<(Cache, Additions), store::Error> {
-    let stored = stored_kinds(resources);
-    let places = Places::of(stored.iter());
-    let resource_at = |place: usize| &*stored[place];
-    let whole = KeyRange::prefix(ROOT);
-    let (content, revision) = read(store, whole, None, &places, resource_at).await?;
-    let mut content = content;
-    let kinds = stored.iter().enumerate().map(|(place, resource)| {
-        let content = content.remove(&place).unwrap_or_default();
-        (resource.clone(), content)
-    });
-    Ok(Cache::new(KindCaches::new(kinds, revision), revision))
+    let (items, revision) = read(store, KeyRange::prefix(ROOT), None).await?;
+    let is_definition = |item: &&KeyValue| item.key.starts_with(DEFINITIONS.as_bytes());
+    let definitions = items.iter().filter(is_definition);
+    let definitions: Vec<Bytes> = definitions.map(|item| item.value.clone()).collect();
+    let mut resources = built_in.to_vec();
+    resources.extend(defined(&definitions));
+    let mut kinds = Filling::new(stored_kinds(&resources));
+    for item in items {
+        kinds.take(item);
+    }
+    Ok(Cache::new(
+        KindCaches::new(kinds.content, revision),
+        revision,
+    ))
 }
 
-/// What the store has in a range, at a revision or now, by the place of its kind.
-async fn read<'a>(
+/// What the store has in a range, at a revision or now.
+async fn read(
     store: &dyn Store,
     range: KeyRange,
     revision: Option<u64>,
-    places: &Places,
-    resource_at: impl Fn(usize) -> &'a Resource,
-) -> Result<(BTreeMap<usize, Content>, u64), store::Error> {
-    let result = store
-        .range(RangeRequest {
-            range,
-            revision,
-            limit: 0,
-        })
-        .await?;
-    let mut kinds: BTreeMap<usize, Content> = BTreeMap::new();
-    for item in result.items {
-        let Some((place, key)) = places.find(&item.key) else {
-            continue;
+) -> Result<(Vec<KeyValue>, u64), store::Error> {
+    let request = RangeRequest {
+        range,
+        revision,
+        limit: 0,
+    };
+    let result = store.range(request).await?;
+    Ok((result.items, result.revision))
+}
+
+/// Kinds that are being read.
+struct Filling {
+    places: Prefixes<usize>,
+    content: Vec<(Arc<Resource>, Content)>,
+}
+
+impl Filling {
+    fn new(resources: Vec<Arc<Resource>>) -> Filling {
+        let mut places = Prefixes::default();
+        for (place, resource) in resources.iter().enumerate() {
+            places.insert(resource, place);
+        }
+        let content = resources
+            .into_iter()
+            .map(|resource| (resource, Content::default()));
+        Filling {
+            places,
+            content: content.collect(),
+        }
+    }
+
+    /// Puts an item where it belongs, if its kind is among these.
+    fn take(&mut self, item: KeyValue) {
+        let Some((place, key)) = self.places.find(&item.key) else {
+            return;
         };
-        let resource = resource_at(place);
-        let content = kinds.entry(place).or_default();
+        let (resource, content) = &mut self.content[*place];
         match CachedObject::decode(resource, key, item.value, item.mod_revision) {
             Ok(entry) => {
-                content
-                    .entries
-                    .insert(entry.key.clone(), entry.into_shared());
+                let entry = entry.into_shared();
+                content.entries.insert(entry.key.clone(), entry);
             }
             Err(status) => {
                 let unreadable = unreadable(resource, key, item.mod_revision, &status);
@@ -80,7 +103,6 @@ async fn read<'a>(
             }
         }
     }
-    Ok((kinds, result.revision))
 }
 
 /// Follows the store until `stop`, or until the store is closed.
@@ -133,12 +155,14 @@ pub(crate) async fn follow(
 /// Reads everything anew, when the history in between is lost.
 async fn refill(cache: &Cache, store: &dyn Store) -> Result<(), store::Error> {
     let kinds = cache.kinds();
-    let resource_at = |place: usize| &*kinds.at(place).resource;
-    let whole = KeyRange::prefix(ROOT);
-    let (mut content, revision) = read(store, whole, None, kinds.places(), resource_at).await?;
-    for place in 0..kinds.len() {
-        let content = content.remove(&place).unwrap_or_default();
-        kinds.at(place).reset(content, revision);
+    let (items, revision) = read(store, KeyRange::prefix(ROOT), None).await?;
+    let resources = kinds.iter().map(|kind| kind.resource.clone());
+    let mut filling = Filling::new(resources.collect());
+    for item in items {
+        filling.take(item);
+    }
+    for (kind, (_, content)) in kinds.iter().zip(filling.content) {
+        kind.reset(content, revision);
     }
     cache.drafts.clear();
     cache.advance(revision);
@@ -146,7 +170,7 @@ async fn refill(cache: &Cache, store: &dyn Store) -> Result<(), store::Error> {
 }
 
 /// Takes in a kind as it was at the revision where the feed is, so that what follows in the feed is
-/// all that is missing.
+/// all that is missing. Watches of the cache that it replaces end.
 async fn add(
     cache: &Cache,
     store: &dyn Store,
@@ -154,13 +178,25 @@ async fn add(
 ) -> Result<(), store::Error> {
     let applied = cache.applied();
     let range = KeyRange::prefix(storage_prefix(&resource));
-    let places = Places::of([&resource].into_iter());
     let at = (applied > 0).then_some(applied);
-    let (mut content, _) = read(store, range, at, &places, |_| &*resource).await?;
-    let content = content.remove(&0).unwrap_or_default();
-    let added = ResourceCache::new(resource.clone(), content, applied);
-    let mut kinds = cache.kinds.write();
-    *kinds = Arc::new(kinds.with(added));
+    let (items, _) = read(store, range, at).await?;
+    let mut filling = Filling::new(vec![resource]);
+    for item in items {
+        filling.take(item);
+    }
+    for (resource, content) in filling.content {
+        let added = Arc::new(ResourceCache::new(resource, content, applied));
+        let replaced = {
+            let mut kinds = cache.kinds.write();
+            let mut with = KindCaches::clone(&kinds);
+            let replaced = with.insert(added);
+            *kinds = Arc::new(with);
+            replaced
+        };
+        if let Some(replaced) = replaced {
+            replaced.retire(applied);
+        }
+    }
     Ok(())
 }
 
@@ -169,16 +205,16 @@ fn apply(cache: &Cache, item: WatchItem) {
         WatchItem::Progress { revision } => revision,
         WatchItem::Events { revision, events } => {
             let kinds = cache.kinds();
-            let mut changed: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+            let mut changed: Vec<(&Arc<ResourceCache>, Vec<_>)> = Vec::new();
             for event in events {
                 let (key, value) = match event {
                     Event::Put { item, .. } => (item.key, Some(item.value)),
                     Event::Delete { key, .. } => (key, None),
                 };
-                let Some((place, key)) = kinds.places().find(&key) else {
+                let Some((kind, key)) = kinds.find(&key) else {
                     continue;
                 };
-                let resource = &kinds.at(place).resource;
+                let resource = &kind.resource;
                 let put = match value {
                     None => Put::Deleted,
                     Some(value) => match entry(cache, resource, key, value, revision) {
@@ -188,11 +224,18 @@ fn apply(cache: &Cache, item: WatchItem) {
                         }
                     },
                 };
-                let puts = changed.entry(place).or_default();
-                puts.push((Arc::from(key), put));
+                let known = changed
+                    .iter()
+                    .position(|(other, _)| Arc::ptr_eq(other, kind));
+                // A revision is of one kind or few.
+                let place = known.unwrap_or_else(|| {
+                    changed.push((kind, Vec::new()));
+                    changed.len() - 1
+                });
+                changed[place].1.push((Arc::from(key), put));
             }
-            for (place, puts) in changed {
-                kinds.at(place).apply(revision, puts);
+            for (kind, puts) in changed {
+                kind.apply(revision, puts);
             }
             revision
         }

@@ -94,7 +94,11 @@ impl Forms {
         resource: &Arc<Resource>,
         entry: &Arc<CachedObject>,
     ) -> Result<Arc<CachedObject>, Status> {
-        if resource.is_stored_as_itself() {
+        let is_shown = match resource.is_custom() {
+            true => entry.names_version(&resource.api_version()),
+            false => resource.is_stored_as_itself(),
+        };
+        if is_shown {
             return Ok(entry.clone());
         }
         let shown = |version: &Version| {
@@ -105,17 +109,29 @@ impl Forms {
         };
         let mut made = entry.outline.forms.lock();
         if let Some(version) = &made.version
-            && version.definition == resource.definition
+            && version.version == resource.version
         {
             return Ok(shown(version));
         }
         self.versions.fetch_add(1, Ordering::Relaxed);
-        let object = conversion::from_storage(resource, entry.object()?);
+        let custom = resource.definition.custom();
+        if custom.is_some_and(|custom| custom.kind.is_converted_by_webhook) {
+            // Whoever shows these asks the hook first.
+            return Err(Status::internal(format_args!(
+                "{} {} is not converted",
+                resource.qualified(),
+                entry.key
+            )));
+        }
+        let object = match resource.is_custom() {
+            true => conversion::custom::renamed(resource, entry.object()?),
+            false => conversion::from_storage(resource, entry.object()?),
+        };
         let bytes = Bytes::from(object.to_json());
         let outline = Arc::new(Outline::of(resource, &entry.key, &bytes, &object)?);
         let size = bytes.len() + OVERHEAD;
         let version = Version {
-            definition: resource.definition,
+            version: resource.version.clone(),
             bytes,
             outline,
         };
@@ -154,7 +170,7 @@ fn encode(resource: &Resource, entry: &CachedObject, shape: Shape) -> Result<Mes
 
 fn definition(resource: &Resource, shape: Shape) -> Result<&'static Definition, Status> {
     let name = match shape {
-        Shape::Object => resource.definition,
+        Shape::Object => resource.definition.name(),
         Shape::Metadata => PARTIAL,
     };
     table()

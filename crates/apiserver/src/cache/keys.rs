@@ -5,6 +5,8 @@ use api::Resource;
 use bytes::Bytes;
 
 pub(crate) const ROOT: &str = "/registry/";
+/// Where the definitions of added kinds are.
+pub(super) const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// A kind's prefix with its closing slash.
 pub(crate) fn storage_prefix(resource: &Resource) -> String {
@@ -17,6 +19,9 @@ pub(crate) fn storage_prefix(resource: &Resource) -> String {
         ("", "endpoints") => "services/endpoints",
         ("", "replicationcontrollers") => "controllers",
         ("networking.k8s.io", "ingresses") => "ingress",
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            "apiextensions.k8s.io/customresourcedefinitions"
+        }
         (_, plural) => plural,
     };
     format!("{ROOT}{place}/")

@@ -1,111 +1,108 @@
 //! The caches of all kinds at one moment, and which of them a key of the store belongs to. A kind
-//! that is added or removed makes a new one of these; those who read keep the one they have.
+//! that is added, replaced or removed makes a new one of these, which shares all but a few nodes with
+//! the one before; those who read keep the one they have.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Resource;
+use imbl::OrdMap;
 
 use super::is_stored;
 use super::keys::storage_prefix;
 use super::resource::{Content, ResourceCache};
 
+#[derive(Clone, Default)]
 pub(crate) struct KindCaches {
     /// By group and plural.
-    caches: Vec<Arc<ResourceCache>>,
-    places: Places,
+    by_name: OrdMap<Arc<str>, Arc<ResourceCache>>,
+    by_prefix: Prefixes<Arc<ResourceCache>>,
 }
 
 /// Which kind a key of the store belongs to.
-pub(super) struct Places(BTreeMap<String, usize>);
+#[derive(Clone)]
+pub(super) struct Prefixes<T>(OrdMap<Arc<str>, T>);
 
-impl Places {
-    /// For kinds in this order.
-    pub fn of<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> Places {
-        let prefixes = resources.map(|resource| storage_prefix(resource));
-        Places(prefixes.enumerate().map(|(at, text)| (text, at)).collect())
+impl<T> Default for Prefixes<T> {
+    fn default() -> Prefixes<T> {
+        Prefixes(OrdMap::new())
+    }
+}
+
+impl<T: Clone> Prefixes<T> {
+    pub fn insert(&mut self, resource: &Resource, value: T) {
+        self.0.insert(storage_prefix(resource).into(), value);
     }
 
-    /// The place of the kind, and the key inside it.
-    pub fn find<'a>(&self, key: &'a [u8]) -> Option<(usize, &'a str)> {
+    fn remove(&mut self, resource: &Resource) {
+        self.0.remove(storage_prefix(resource).as_str());
+    }
+
+    /// What belongs to the kind, and the key inside it.
+    pub fn find<'a>(&self, key: &'a [u8]) -> Option<(&T, &'a str)> {
         let key = std::str::from_utf8(key).ok()?;
         let slashes = key.match_indices('/').map(|(index, _)| index);
         // Prefixes have two or three segments: "/registry/pods/", "/registry/services/specs/".
         slashes.skip(2).take(2).find_map(|slash| {
             let (prefix, rest) = key.split_at(slash + 1);
-            Some((*self.0.get(prefix)?, rest))
+            Some((self.0.get(prefix)?, rest))
         })
     }
 }
 
-/// Those of the kinds that have a cache, in its order.
+/// Those of the kinds that have a cache.
 pub(super) fn stored_kinds(resources: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
     let stored = resources.iter().filter(|resource| is_stored(resource));
-    let mut stored: Vec<_> = stored.cloned().collect();
-    stored.sort_by(|left, right| id(left).cmp(&id(right)));
-    stored
+    stored.cloned().collect()
 }
 
 impl KindCaches {
-    /// `kinds` are by group and plural, as [`stored_kinds`] has them.
     pub(super) fn new(
         kinds: impl IntoIterator<Item = (Arc<Resource>, Content)>,
         revision: u64,
     ) -> KindCaches {
-        let caches = kinds.into_iter().map(|(resource, content)| {
+        let mut all = KindCaches::default();
+        for (resource, content) in kinds {
             let cache = ResourceCache::new(resource, content, revision);
-            Arc::new(cache)
-        });
-        KindCaches::of(caches.collect())
+            all.insert(Arc::new(cache));
+        }
+        all
     }
 
-    fn of(mut caches: Vec<Arc<ResourceCache>>) -> KindCaches {
-        caches.sort_by(|left, right| id(&left.resource).cmp(&id(&right.resource)));
-        let places = Places::of(caches.iter().map(|cache| &cache.resource));
-        KindCaches { caches, places }
+    /// Puts a cache in the place of the one of the same kind, which it returns.
+    pub(super) fn insert(&mut self, cache: Arc<ResourceCache>) -> Option<Arc<ResourceCache>> {
+        let resource = &cache.resource;
+        let name = name_of(&resource.group, &resource.plural);
+        self.by_prefix.insert(resource, cache.clone());
+        self.by_name.insert(name.into(), cache)
     }
 
-    /// The same and one more.
-    pub(super) fn with(&self, cache: ResourceCache) -> KindCaches {
-        let mut caches = self.caches.clone();
-        caches.push(Arc::new(cache));
-        KindCaches::of(caches)
-    }
-
-    /// The same without one.
-    pub(super) fn without(&self, removed: &Arc<ResourceCache>) -> KindCaches {
-        let caches = self.caches.iter();
-        let rest = caches.filter(|cache| !Arc::ptr_eq(cache, removed));
-        KindCaches::of(rest.cloned().collect())
+    pub(super) fn remove(&mut self, resource: &Resource) -> Option<Arc<ResourceCache>> {
+        let name = name_of(&resource.group, &resource.plural);
+        let removed = self.by_name.remove(name.as_str())?;
+        self.by_prefix.remove(&removed.resource);
+        Some(removed)
     }
 
     pub fn get(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
-        let wanted = (group, plural);
-        let found = self
-            .caches
-            .binary_search_by(|cache| id(&cache.resource).cmp(&wanted));
-        found.ok().map(|index| &self.caches[index])
+        self.by_name.get(name_of(group, plural).as_str())
     }
 
     /// All of them, by group and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
-        self.caches.iter()
+        self.by_name.values()
     }
 
-    pub(super) fn places(&self) -> &Places {
-        &self.places
-    }
-
-    /// The cache at a place.
-    pub(super) fn at(&self, place: usize) -> &Arc<ResourceCache> {
-        &self.caches[place]
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.caches.len()
+    /// The cache that a key of the store belongs to, and the key inside it.
+    pub(super) fn find<'a>(&self, key: &'a [u8]) -> Option<(&Arc<ResourceCache>, &'a str)> {
+        self.by_prefix.find(key)
     }
 }
 
-fn id(resource: &Resource) -> (&str, &str) {
-    (&resource.group, &resource.plural)
+/// Sorts by group first.
+fn name_of(group: &str, plural: &str) -> String {
+    let mut name = String::with_capacity(group.len() + plural.len() + 1);
+    name.push_str(group);
+    name.push('\0');
+    name.push_str(plural);
+    name
 }

@@ -97,7 +97,8 @@ impl Cache {
         self.kinds.read().clone()
     }
 
-    /// Keeps a cache of one more kind, filled with what the store has of it.
+    /// Keeps a cache of a kind, filled with what the store has of it. It takes the place of one that
+    /// the kind has already, whose watches end.
     pub async fn add(&self, resource: Arc<Resource>) -> Result<(), store::Error> {
         let gone = || store::Error::Closed("the watch cache has ended".into());
         let (done, result) = oneshot::channel();
@@ -109,10 +110,11 @@ impl Cache {
     /// Drops the cache of a kind and ends its watches.
     pub fn remove(&self, resource: &Resource) {
         let mut kinds = self.kinds.write();
-        let Some(removed) = kinds.get(&resource.group, &resource.plural).cloned() else {
+        let mut without = KindCaches::clone(&kinds);
+        let Some(removed) = without.remove(resource) else {
             return;
         };
-        *kinds = Arc::new(kinds.without(&removed));
+        *kinds = Arc::new(without);
         drop(kinds);
         removed.close();
     }
@@ -145,6 +147,13 @@ impl Cache {
     }
 
     pub fn snapshot(&self, kind: &ResourceCache) -> Snapshot {
+        let resource = &kind.resource;
+        // The cache of an added kind may have been replaced while the caller waited.
+        let current = match resource.is_built_in() {
+            true => None,
+            false => self.find(&resource.group, &resource.plural),
+        };
+        let kind = current.as_deref().unwrap_or(kind);
         kind.snapshot(self.applied())
     }
 }
@@ -176,5 +185,5 @@ impl Drop for Watch {
 /// Whether objects of this kind are kept as they are, as opposed to answered on the spot or converted
 /// from another version.
 pub(crate) fn is_stored(resource: &Resource) -> bool {
-    resource.has_verb("get") && resource.is_stored_as_itself()
+    resource.has_verb("get") && resource.is_storage_version()
 }

@@ -27,8 +27,9 @@ const MOST_BYTES: usize = 256 * 1024;
 /// Which text of its members a piece has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text {
-    /// Of the version that is shown.
-    pub definition: &'static str,
+    /// The address of the resource whose version is shown. Objects do not outlive a change of their
+    /// kind, so that another resource at the same address has other members.
+    pub shown_as: usize,
     pub shape: Shape,
     pub is_protobuf: bool,
 }
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     const TEXT: Text = Text {
-        definition: "ConfigMap",
+        shown_as: 1,
         shape: Shape::Object,
         is_protobuf: false,
     };

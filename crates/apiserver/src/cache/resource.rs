@@ -57,8 +57,11 @@ struct State {
     /// Watches may begin at this revision or later.
     floor: u64,
     watchers: Watchers,
-    /// The kind was removed: watches end as soon as they begin.
+    /// The kind was removed, or another cache took the place of this one: watches end as soon as they
+    /// begin.
     is_closed: bool,
+    /// The revision at which another cache took the place of this one.
+    retired: Option<u64>,
 }
 
 /// All entries of a kind at one moment.
@@ -71,6 +74,15 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// These entries, as the state at a revision.
+    pub fn of(entries: impl IntoIterator<Item = Arc<CachedObject>>, revision: u64) -> Snapshot {
+        let entries = entries.into_iter().map(|entry| (entry.key.clone(), entry));
+        Snapshot {
+            entries: entries.collect(),
+            revision,
+        }
+    }
+
     pub fn get(&self, key: &str) -> Option<&Arc<CachedObject>> {
         work::visit(1);
         self.entries.get(key)
@@ -141,6 +153,11 @@ fn by_node(entries: &Entries) -> BTreeMap<String, BTreeSet<Arc<str>>> {
 }
 
 impl State {
+    /// The revision of the entries, where the feed has delivered `applied` to all kinds.
+    fn revision(&self, applied: u64) -> u64 {
+        self.retired.unwrap_or(applied.max(self.changed))
+    }
+
     /// Keeps `by_node` in step with a change of one object.
     fn follow_node(&mut self, previous: Option<&CachedObject>, current: Option<&CachedObject>) {
         let (before, after) = (previous.and_then(node_of), current.and_then(node_of));
@@ -207,6 +224,7 @@ impl ResourceCache {
                 floor: revision,
                 watchers: Watchers::default(),
                 is_closed: false,
+                retired: None,
             }),
         }
     }
@@ -257,7 +275,7 @@ impl ResourceCache {
         let state = self.state.lock();
         Snapshot {
             entries: state.entries.clone(),
-            revision: applied.max(state.changed),
+            revision: state.revision(applied),
         }
     }
 
@@ -271,7 +289,7 @@ impl ResourceCache {
         let initial = match from {
             From::State => Initial::State(Snapshot {
                 entries: state.entries.clone(),
-                revision: applied.max(state.changed),
+                revision: state.revision(applied),
             }),
             From::After(revision) if revision < state.floor => {
                 return Err(TooOld {
@@ -386,6 +404,15 @@ impl ResourceCache {
         state.by_node.clear();
         state.unreadable.clear();
         state.history.clear();
+        state.watchers.clear();
+    }
+
+    /// Ends every watch: another cache took the place of this one at `revision`. Those who hold this one
+    /// still read what it had.
+    pub fn retire(&self, revision: u64) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.retired = Some(revision);
         state.watchers.clear();
     }
 

@@ -94,9 +94,7 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(server: &Server, group: &str) -> bool {
     let kinds = server.kinds.snapshot();
-    group.is_empty()
-        || group == usage::GROUP
-        || kinds.resources().iter().any(|known| known.group == group)
+    group.is_empty() || group == usage::GROUP || kinds.group(group).is_some()
 }
 
 /// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets
@@ -126,9 +124,10 @@ fn paths(kinds: &Snapshot) -> api::Value {
         "/apis".to_string(),
     ];
     for group in api::discovery::groups(kinds) {
-        paths.push(format!("/apis/{group}"));
-        for version in api::discovery::versions(kinds, group) {
-            paths.push(format!("/apis/{group}/{version}"));
+        let name = group.name();
+        paths.push(format!("/apis/{name}"));
+        for version in group.versions() {
+            paths.push(format!("/apis/{name}/{version}"));
         }
     }
     paths.push(format!("/apis/{}", usage::GROUP));

@@ -1,19 +1,25 @@
 //! `/openapi/v2` and `/openapi/v3`, with entity tags so that clients keep what they have.
 
 use api::Status;
-use api::openapi::{self, Document};
+use api::openapi::{self, Document, Kinds};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
 use super::not_found;
 use crate::body::Body;
 use crate::context::Context;
+use crate::custom::StoredDeclarations;
 use crate::negotiate::JSON;
 use crate::response;
 
 pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
     let headers = &context.headers;
-    let documents = context.server.kinds.documents();
+    let documents = &context.server.kinds.documents;
+    let snapshot = context.server.kinds.snapshot();
+    let kinds = Kinds {
+        snapshot: &snapshot,
+        declarations: &StoredDeclarations(&context.server.cache),
+    };
     match rest {
         ["v2"] => {
             let accepts = |name: &str| {
@@ -27,23 +33,33 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
             Ok(match protobuf {
                 true => answer(
                     context,
-                    documents.v2_protobuf(),
+                    &documents.v2_protobuf(kinds),
                     openapi::V2_PROTOBUF,
                     false,
                 ),
-                false => answer(context, documents.v2_json(), "application/json", false),
+                false => answer(
+                    context,
+                    &documents.v2_json(kinds),
+                    "application/json",
+                    false,
+                ),
             })
         }
         ["v3"] => Ok(response::large(
             context,
             200,
             "text/plain; charset=utf-8",
-            documents.v3_index().body.to_vec(),
+            documents.v3_index(kinds).body.to_vec(),
         )),
-        ["v3", path @ ..] => Ok(match documents.v3(&path.join("/")) {
+        ["v3", path @ ..] => Ok(match documents.v3(kinds, &path.join("/")) {
             Some(document) => {
                 let hash = context.query.get("hash");
-                answer(context, document, "application/json", hash == document.etag)
+                answer(
+                    context,
+                    &document,
+                    "application/json",
+                    hash == document.etag,
+                )
             }
             None => {
                 let mut response = Response::new(Body::empty());

@@ -132,7 +132,11 @@ fn merged(
         "{}/{}, Kind={}",
         resource.group, resource.version, resource.kind
     );
-    let (mut object, _) = schema::restore(kind.definition, object).map_err(|problem| {
+    let restored = match resource.is_custom() {
+        true => Ok((object, Vec::new())),
+        false => schema::restore(kind.definition, object),
+    };
+    let (mut object, _) = restored.map_err(|problem| {
         Status::new(
             Reason::Unknown,
             format!(

@@ -14,6 +14,7 @@ use crate::allocation;
 use crate::authorization::Granting;
 use crate::cache::CachedObject;
 use crate::context::Context;
+use crate::converted;
 use crate::hops::Hops;
 use crate::server::Server;
 
@@ -137,6 +138,11 @@ impl Creation<'_> {
         object: &mut Value,
         owners: Option<Value>,
     ) -> Result<Option<Value>, Status> {
+        let custom = self.requested.definition.custom();
+        if custom.is_some_and(|custom| custom.kind.is_terminating) {
+            let name = object.str_at(&["metadata", "name"]);
+            return Err(converted::terminating(self.requested, name));
+        }
         let mut admitted = self.admitted(object);
         admitted.owners = owners;
         admission::mutate(&mut admitted).await?;

@@ -15,6 +15,7 @@ use crate::admission::namespace_lifecycle::unchanged;
 use crate::allocation;
 use crate::cache::{CachedObject, key_of};
 use crate::context::Context;
+use crate::converted;
 use crate::hops::Hops;
 use crate::storage::{checked_bytes, store_failure, store_key};
 
@@ -81,6 +82,7 @@ pub(super) async fn write(
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
+        let old = converted::as_requested(server, requested, old).await?;
         let Planned { new, removes } = change.plan(&old).await?;
         let outcome = replace(context, target, &current, &old, new, removes).await;
         if !matches!(outcome, Ok(Replaced::Done(_))) {
@@ -126,13 +128,17 @@ async fn replace(
     removes: bool,
 ) -> Result<Replaced, Status> {
     let server = &context.server;
-    let (resource, namespace, name) = (target.resource, target.namespace, target.name);
+    let (namespace, name) = (target.namespace, target.name);
+    let resource = &converted::stored_version(server, target.resource)?;
     keep_times(&mut new, old);
     for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
+    if !removes {
+        new = converted::as_requested(server, resource, new).await?;
+    }
     let bytes = checked_bytes(&new, Some(old))?;
-    if !removes && bytes == current.bytes {
+    if !removes && bytes == current.bytes && !current.is_stale() {
         return Ok(Replaced::Done(current.clone()));
     }
     if target.dry_run {
@@ -213,8 +219,14 @@ pub(super) async fn insert(
     hops: &mut Hops,
 ) -> Result<Arc<CachedObject>, Status> {
     let server = &context.server;
-    let (resource, requested) = (target.resource, target.requested);
+    let requested = target.requested;
+    let resource = &converted::stored_version(server, target.resource)?;
     let (namespace, name) = (target.namespace, target.name);
+    let converted = match resource.is_custom() {
+        true => Some(converted::as_requested(server, resource, object.clone()).await?),
+        false => None,
+    };
+    let object = converted.as_ref().unwrap_or(object);
     let bytes = checked_bytes(object, None)?;
     let key = store_key(resource, namespace, name);
     if target.dry_run {
@@ -238,13 +250,14 @@ pub(super) async fn insert(
             key: key.clone(),
             revision: 0,
         }];
-        let mut expected = None;
+        // What the object lives in may not change meanwhile.
+        let mut around = Vec::new();
         if resource.namespaced {
-            let unchanged = unchanged(server, requested, namespace, name).await?;
-            let Compare::ModRevision { revision, .. } = &unchanged;
-            expected = Some(*revision);
-            compare.push(unchanged);
+            around.push(unchanged(server, requested, namespace, name).await?);
         }
+        around.extend(converted::definition_unchanged(server, requested, name)?);
+        let expected: Vec<_> = around.iter().map(revision_of_compare).collect();
+        compare.extend(around);
         compare.extend(companions.compare.iter().cloned());
         let mut then = vec![Operation::Put {
             key: key.clone(),
@@ -271,16 +284,23 @@ pub(super) async fn insert(
         if revision_of(0) != 0 {
             return Err(requested.already_exists(name));
         }
-        if expected.is_none_or(|expected| expected == revision_of(1)) {
+        let mut expected = expected.into_iter().enumerate();
+        if expected.all(|(index, revision)| revision == revision_of(index + 1)) {
             return Err(allocation::taken_meanwhile(requested, name));
         }
-        // Somebody changed the namespace, or deleted it: what it is now decides.
+        // Somebody changed the namespace or the definition of the kind, or deleted it: what it is
+        // now decides.
         server.objects.reach(revision).await?;
     }
     Err(requested.conflict(
         name,
         format_args!("namespace {namespace} changes all the time; please try again"),
     ))
+}
+
+fn revision_of_compare(compare: &Compare) -> u64 {
+    let Compare::ModRevision { revision, .. } = compare;
+    *revision
 }
 
 /// Whether the store would not take an object for its size.

@@ -95,7 +95,7 @@ impl Patch {
                 &converted
             }
         };
-        let mut new = self.apply_to(old, resource.definition)?;
+        let mut new = self.apply_to(old, resource.definition.name())?;
         self.check_patched(context, resource, &mut new, old)?;
         Ok(conversion::to_storage(resource, new))
     }
@@ -123,6 +123,11 @@ impl Patch {
                 new.set(&[field], old.str_at(&[field]));
             }
         }
+        if let Some(custom) = resource.definition.custom() {
+            let unknown = decode::custom::conform(custom, new).map_err(&wrong)?;
+            let problems = [self.repeated.as_slice(), unknown.as_slice()].concat();
+            return self.finish(context, resource, new, old, &problems, &wrong);
+        }
         let (version, kind) = (new.str_at(&["apiVersion"]), new.str_at(&["kind"]));
         if kind != target.kind || version != old.str_at(&["apiVersion"]) {
             return Err(wrong(format!(
@@ -137,6 +142,19 @@ impl Patch {
             .map_err(|problem| wrong(problem.to_string()))?;
         let problems = [self.repeated.as_slice(), unknown.as_slice()].concat();
         *new = checked;
+        self.finish(context, resource, new, old, &problems, &wrong)
+    }
+
+    /// Answers unknown fields, and checks that the object is still the same one.
+    fn finish(
+        &self,
+        context: &Context,
+        resource: &Resource,
+        new: &mut Value,
+        old: &Value,
+        problems: &[schema::FieldProblem],
+        wrong: &dyn Fn(String) -> Status,
+    ) -> Result<(), Status> {
         if !problems.is_empty() && FieldValidation::of(context) == FieldValidation::Strict {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             return Err(wrong(format!(
@@ -144,7 +162,7 @@ impl Patch {
                 texts.join(", ")
             )));
         }
-        decode::complain(context, &target, &problems)?;
+        decode::complain(context, &schema::Target::of(resource), problems)?;
         check_name(new, old.str_at(&["metadata", "name"]))?;
         settle_namespace(resource, &context.info.namespace, new)
     }

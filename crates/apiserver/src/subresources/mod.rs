@@ -80,7 +80,7 @@ async fn finalize(
         Ok(new)
     })
     .await?;
-    respond(context, 200, resource, &entry)
+    respond(context, 200, resource, &entry).await
 }
 
 pub(crate) fn not_served() -> Status {

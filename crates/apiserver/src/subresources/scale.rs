@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use api::apply::Scaled;
+use api::custom::{dotted, number_at, text_at};
+use api::resource::ScalePaths;
 use api::selector::LabelSelector;
 use api::{Resource, Status, Value};
 use http::Response;
@@ -10,13 +12,14 @@ use http::Response;
 use crate::body::Body;
 use crate::cache::CachedObject;
 use crate::context::Context;
+use crate::converted;
 use crate::decode;
 use crate::options::{self, PatchType};
 use crate::registry::{
     Configuration, Patch, Target, View, check_name, set_owners, settle_namespace, update,
 };
 use crate::response;
-use crate::verbs::patch::patch_type;
+use crate::verbs::patch::{check_custom, patch_type};
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
@@ -25,10 +28,11 @@ pub(super) async fn handle(
     resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
+    let view = AsScale(resource);
     let target = Target {
         subresource: "",
         is_owned: true,
-        view: Some(&AsScale),
+        view: Some(&view),
         ..Target::of(context, resource)
     };
     let entry = match context.info.verb {
@@ -49,38 +53,46 @@ pub(super) async fn handle(
             })
             .await?
         }
-        _ => match patch_type(context)? {
+        _ => match checked_patch_type(context, resource)? {
             PatchType::Apply => apply(context, &target, body).await?,
             patch_type => {
                 let patch = Patch::parse(patch_type, body)?;
                 update(context, &target, patch.names_version(), |old| {
-                    let scale = patch.apply_to(&scale_of(old), DEFINITION)?;
+                    let scale = patch.apply_to(&scale_of(resource, old)?, DEFINITION)?;
                     with_scale(context, resource, old, scale)
                 })
                 .await?
             }
         },
     };
-    let scale = scale_of(&entry.object_with_version()?);
+    let object = entry.object_with_version()?;
+    let object = converted::as_requested(&context.server, resource, object).await?;
+    let scale = scale_of(resource, &object)?;
     response::encoded(200, &scale, context.output.encoding)
 }
 
-/// Admission sees the Scale, and may change it.
-struct AsScale;
+fn checked_patch_type(context: &Context, resource: &Resource) -> Result<PatchType, Status> {
+    let patch_type = patch_type(context)?;
+    check_custom(resource, patch_type)?;
+    Ok(patch_type)
+}
 
-impl View for AsScale {
+/// Admission sees the Scale, and may change it.
+struct AsScale<'a>(&'a Resource);
+
+impl View for AsScale<'_> {
     fn subresource(&self) -> &'static str {
         "scale"
     }
 
     fn of(&self, object: &Value) -> Value {
-        scale_of(object)
+        scale_of(self.0, object).unwrap_or_default()
     }
 
     fn put(&self, object: &mut Value, shown: &Value) -> Result<(), Status> {
         if *shown != self.of(object) {
             let replicas = replicas_of(object, shown)?;
-            object.set(&["spec", "replicas"], replicas);
+            set_replicas(self.0, object, replicas);
         }
         Ok(())
     }
@@ -97,9 +109,10 @@ async fn apply(
     update(context, target, configuration.names_version(), |old| {
         let time = context.server.timestamp();
         let scaled = Scaled::new(target.resource, old, &manager, time);
-        let (scale, owners) = scaled.apply(&scale_of(old), &configuration.applied, force)?;
+        let live = scale_of(target.resource, old)?;
+        let (scale, owners) = scaled.apply(&live, &configuration.applied, force)?;
         configuration.complain(context)?;
-        let mut new = replaced(old, &scale)?;
+        let mut new = replaced(target.resource, old, &scale)?;
         set_owners(&mut new, owners);
         Ok(new)
     })
@@ -115,20 +128,30 @@ fn with_scale(
 ) -> Result<Value, Status> {
     let manager = options::manager(context);
     let scaled = Scaled::new(resource, old, &manager, context.server.timestamp());
-    let mut new = replaced(old, &scale)?;
-    set_owners(&mut new, scaled.update(&scale_of(old), &mut scale));
+    let mut new = replaced(resource, old, &scale)?;
+    set_owners(
+        &mut new,
+        scaled.update(&scale_of(resource, old)?, &mut scale),
+    );
     Ok(new)
 }
 
-fn replaced(old: &Value, scale: &Value) -> Result<Value, Status> {
+fn replaced(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, Status> {
     let replicas = replicas_of(old, scale)?;
     let mut new = old.clone();
-    new.set(&["spec", "replicas"], replicas);
+    set_replicas(resource, &mut new, replicas);
     new.set(
         &["metadata", "resourceVersion"],
         scale.str_at(&["metadata", "resourceVersion"]),
     );
     Ok(new)
+}
+
+fn set_replicas(resource: &Resource, object: &mut Value, replicas: i64) {
+    match paths_of(resource) {
+        Some(paths) => object.set(&dotted(&paths.spec_replicas), replicas),
+        None => object.set(&["spec", "replicas"], replicas),
+    }
 }
 
 /// The replicas that a Scale of this object asks for.
@@ -157,7 +180,12 @@ fn replicas_of(old: &Value, scale: &Value) -> Result<i64, Status> {
     Ok(replicas)
 }
 
-fn scale_of(object: &Value) -> Value {
+/// Where a custom resource has what its Scale shows.
+fn paths_of(resource: &Resource) -> Option<&ScalePaths> {
+    resource.definition.custom()?.scale.as_ref()
+}
+
+fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Status> {
     let mut scale = api::document!({"kind": "Scale", "apiVersion": "autoscaling/v1"});
     for field in [
         "name",
@@ -171,11 +199,30 @@ fn scale_of(object: &Value) -> Value {
         }
     }
     let number = |path: &[&str]| object.at(path).and_then(Value::as_i64).unwrap_or(0);
-    let replicas = number(&["spec", "replicas"]);
-    match replicas {
+    let mut set_replicas = |replicas: i64| match replicas {
         0 => scale.set(&["spec"], Value::object()),
         _ => scale.set(&["spec", "replicas"], replicas),
+    };
+    if let Some(paths) = paths_of(resource) {
+        let replicas = number_at(object, &paths.spec_replicas).map_err(Status::internal)?;
+        let replicas = replicas.ok_or_else(|| {
+            let path = &paths.spec_replicas;
+            Status::internal(format_args!(
+                "the spec replicas field {path:?} does not exist"
+            ))
+        })?;
+        set_replicas(replicas);
+        let counted = number_at(object, &paths.status_replicas).map_err(Status::internal)?;
+        scale.set(&["status", "replicas"], counted.unwrap_or(0));
+        if let Some(path) = &paths.label_selector {
+            let selector = text_at(object, path).map_err(Status::internal)?;
+            if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+                scale.set(&["status", "selector"], selector);
+            }
+        }
+        return Ok(scale);
     }
+    set_replicas(number(&["spec", "replicas"]));
     scale.set(&["status", "replicas"], number(&["status", "replicas"]));
     if let Some(selector) = object.at(&["spec", "selector"])
         && let Ok(selector) = LabelSelector::from_document(&label_selector(object, selector))
@@ -183,7 +230,7 @@ fn scale_of(object: &Value) -> Value {
     {
         scale.set(&["status", "selector"], selector.to_string());
     }
-    scale
+    Ok(scale)
 }
 
 /// A ReplicationController selects by labels alone.

@@ -21,7 +21,7 @@ pub(crate) async fn create(
     let object = api::conversion::to_storage(resource, object);
     let mut hops = Hops::begin(context, resource, body.len());
     let entry = registry::create(context, resource, object.into(), &mut hops).await?;
-    let response = respond(context, 201, resource, &entry)?;
+    let response = respond(context, 201, resource, &entry).await?;
     hops.created(&entry, context);
     Ok(response)
 }

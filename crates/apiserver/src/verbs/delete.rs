@@ -33,10 +33,10 @@ pub(crate) async fn delete(
     warn(context, resource, &options);
     let name = (target.namespace, target.name);
     match registry::delete(context, resource, name, &options).await? {
-        Deleted::Pending(entry) => respond(context, 200, resource, &entry),
+        Deleted::Pending(entry) => respond(context, 200, resource, &entry).await,
         Deleted::Removed(entry) => {
             if resource.strategy().returns_deleted() {
-                return respond(context, 200, resource, &entry);
+                return respond(context, 200, resource, &entry).await;
             }
             let object = entry.object()?;
             let uid = object.str_at(&["metadata", "uid"]);

@@ -48,5 +48,5 @@ pub(crate) async fn get(
                 .await?
         }
     };
-    respond(context, 200, resource, &entry)
+    respond(context, 200, resource, &entry).await
 }

@@ -15,6 +15,7 @@ use super::selection::Selection;
 use crate::body::Body;
 use crate::cache::{CachedObject, ResourceCache, Unreadable, storage_prefix};
 use crate::context::Context;
+use crate::converted;
 use crate::query::Query;
 use crate::storage::{store_failure, too_large};
 
@@ -28,7 +29,12 @@ pub(crate) async fn list(
     resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let selection = Selection::of(context, resource)?;
-    let page = page(context, resource, &selection).await?;
+    let mut page = page(context, resource, &selection).await?;
+    if converted::needs_hook(resource).is_some() {
+        let entries = page.items.iter().cloned().collect();
+        let converted = converted::as_shown(&context.server, resource, entries).await?;
+        page.items = Items::Some(converted);
+    }
     list_body::render(context, resource, page).await
 }
 

@@ -148,7 +148,7 @@ impl List<'_> {
                 "meta.k8s.io/v1".to_string(),
             ),
             _ => (
-                format!("{}List", &*self.resource.kind),
+                self.resource.list_kind().into_owned(),
                 self.resource.api_version(),
             ),
         }
@@ -188,7 +188,8 @@ impl List<'_> {
                 list.write_item(out, &item, &entry.version());
             }
             None if self.is_spliced() => {
-                write_json(self.context.output.form, out, entry, is_first);
+                let form = ItemForm::of(self.resource, self.context.output.form);
+                write_json(form, out, entry, is_first);
             }
             None => {
                 if !is_first {
@@ -218,7 +219,14 @@ impl List<'_> {
     fn can_stream(&self) -> bool {
         self.context.output.encoding == Encoding::Json
             && self.is_spliced()
-            && self.resource.is_stored_as_itself()
+            && self.resource.is_storage_version()
+            && !self.is_converted()
+    }
+
+    /// Whether single objects may be stored in another version than the others.
+    fn is_converted(&self) -> bool {
+        let custom = self.resource.definition.custom();
+        custom.is_some_and(|custom| custom.kind.is_converted_by_webhook)
     }
 
     /// From compressed pieces that are made once and shared.
@@ -229,7 +237,7 @@ impl List<'_> {
             _ => None,
         };
         let text = Text {
-            definition: self.resource.definition,
+            shown_as: Arc::as_ptr(self.resource) as usize,
             shape: match self.context.output.form {
                 Form::Object => Shape::Object,
                 _ => Shape::Metadata,
@@ -258,7 +266,7 @@ impl List<'_> {
     /// Written as it is taken: no list is ever in memory as a whole.
     fn streamed(&self, items: Items) -> Response<Body> {
         let mut writer = Writer {
-            form: self.context.output.form,
+            form: ItemForm::of(self.resource, self.context.output.form),
             out: self.head(),
             place: Some(Place::Beginning),
             items,
@@ -326,20 +334,41 @@ impl List<'_> {
     }
 }
 
-fn write_json(form: Form, out: &mut Vec<u8>, entry: &CachedObject, is_first: bool) {
+/// What of an object an item of a list has.
+#[derive(Clone, Copy)]
+enum ItemForm {
+    /// All but its apiVersion and kind, which are those of the list.
+    Typed,
+    /// All of it: what upstream knows no type for says its kind each time.
+    Untyped,
+    Metadata,
+}
+
+impl ItemForm {
+    fn of(resource: &Resource, form: Form) -> ItemForm {
+        match form {
+            Form::Object if resource.is_custom() => ItemForm::Untyped,
+            Form::Object => ItemForm::Typed,
+            _ => ItemForm::Metadata,
+        }
+    }
+}
+
+fn write_json(form: ItemForm, out: &mut Vec<u8>, entry: &CachedObject, is_first: bool) {
     if !is_first {
         out.push(b',');
     }
     match form {
-        Form::Object => entry.write_list_item(out),
-        _ => entry.write_metadata(out, entry.revision),
+        ItemForm::Typed => entry.write_list_item(out),
+        ItemForm::Untyped => entry.write(out, entry.revision),
+        ItemForm::Metadata => entry.write_metadata(out, entry.revision),
     }
 }
 
 /// A list that is being written.
 struct Writer {
     items: Items,
-    form: Form,
+    form: ItemForm,
     /// Begun, and not yet handed over.
     out: Vec<u8>,
     /// What comes next; `None` when all is written.

@@ -1,6 +1,7 @@
 //! The generic verbs, one handler each for all kinds: they read the options and the body of a
 //! request, call the registry or the cache, and encode the answer.
 
+mod converted_watch;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -20,16 +21,19 @@ use http::Response;
 use crate::body::Body;
 use crate::cache::{CachedObject, Shape};
 use crate::context::Context;
+use crate::converted;
 use crate::negotiate::{Encoding, Form};
 use crate::response;
 
 /// An object as the answer, in the form the client accepts.
-pub(crate) fn respond(
+pub(crate) async fn respond(
     context: &Context,
     code: u16,
     resource: &Arc<Resource>,
     entry: &Arc<CachedObject>,
 ) -> Result<Response<Body>, Status> {
+    let converted = converted::as_shown(&context.server, resource, vec![entry.clone()]).await?;
+    let entry = converted.first().unwrap_or(entry);
     let entry = &context.server.cache.forms.shown(resource, entry)?;
     let output = context.output;
     let media_type = output.encoding.media_type();

@@ -8,7 +8,7 @@ use http::Response;
 use super::respond;
 use crate::body::Body;
 use crate::context::Context;
-use crate::negotiate::content_type;
+use crate::negotiate::{content_type, unsupported_media_type};
 use crate::options::PatchType;
 use crate::registry::{self, Applied, Configuration, Patch, Target};
 
@@ -18,6 +18,7 @@ pub(crate) async fn patch(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let patch_type = patch_type(context)?;
+    check_custom(resource, patch_type)?;
     if patch_type == PatchType::Apply {
         return apply(context, resource, body).await;
     }
@@ -38,7 +39,8 @@ pub(crate) async fn patch(
     let entry = registry::update(context, &target, patch.names_version(), |stored| {
         patch.of_stored(context, resource, stored)
     });
-    respond(context, 200, resource, &entry.await?)
+    let entry = entry.await?;
+    respond(context, 200, resource, &entry).await
 }
 
 async fn apply(
@@ -48,9 +50,9 @@ async fn apply(
 ) -> Result<Response<Body>, Status> {
     let configuration = Configuration::read(body)?;
     match registry::apply(context, resource, &configuration).await? {
-        Applied::Updated(entry) => respond(context, 200, resource, &entry),
+        Applied::Updated(entry) => respond(context, 200, resource, &entry).await,
         Applied::Created(entry, hops) => {
-            let response = respond(context, 201, resource, &entry)?;
+            let response = respond(context, 201, resource, &entry).await?;
             hops.created(&entry, context);
             Ok(response)
         }
@@ -59,7 +61,24 @@ async fn apply(
 
 /// The type of the request's patch.
 pub(crate) fn patch_type(context: &Context) -> Result<PatchType, Status> {
-    PatchType::of(content_type(&context.headers)).ok_or_else(not_a_patch)
+    let found = PatchType::of(content_type(&context.headers));
+    let custom = context.info.resource.as_ref().filter(|one| one.is_custom());
+    found.ok_or_else(|| match custom {
+        Some(_) => unsupported_media_type(CUSTOM_PATCHES),
+        None => not_a_patch(),
+    })
+}
+
+/// The types of patches of custom kinds, which do not pass upstream's router.
+const CUSTOM_PATCHES: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+
+/// Nobody has told how the lists of a custom kind merge strategically.
+pub(crate) fn check_custom(resource: &Resource, patch_type: PatchType) -> Result<(), Status> {
+    match resource.is_custom() && patch_type == PatchType::Strategic {
+        true => Err(unsupported_media_type(CUSTOM_PATCHES)),
+        false => Ok(()),
+    }
 }
 
 /// Upstream's router answers this before anything that could list the types.

@@ -36,10 +36,17 @@ impl Selection {
             .renamed(|field| api::conversion::selectable_field(resource, field))
             .map_err(|field| Status::bad_request(format!("field label not supported: {field}")))?;
         let strategy = resource.strategy();
-        let supported = strategy.selectable_fields(&api::Value::object());
+        let nothing = api::Value::object();
+        let supported = strategy.selectable_fields(&nothing);
+        let custom = resource.definition.custom();
+        let declared = custom.map_or(&[][..], |custom| &custom.selectable_fields);
+        let is_supported = |field: &str| {
+            supported.iter().any(|(name, _)| *name == field)
+                || declared.iter().any(|name| **name == *field)
+        };
         let of_metadata = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
-        let only_metadata = supported.iter().all(|(name, _)| of_metadata(name));
-        if let Some(field) = fields.unsupported(&supported)
+        let only_metadata = custom.is_none() && supported.iter().all(|(name, _)| of_metadata(name));
+        if let Some(field) = fields.unsupported(is_supported)
             && !(only_metadata && of_metadata(field))
         {
             return Err(Status::bad_request(match only_metadata {
@@ -66,7 +73,7 @@ impl Selection {
         entry.key.starts_with(&self.prefix)
             && (!self.selective
                 || self.labels.matches(|name| entry.label(name))
-                    && self.fields.matches(entry.fields()))
+                    && self.fields.matches(|name| entry.field(name)))
     }
 
     /// The one name that is asked for, if only one is.

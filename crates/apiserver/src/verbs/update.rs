@@ -42,9 +42,9 @@ pub(crate) async fn update(
         server.authorizer.check(&context.identity, &attributes)?;
         let mut hops = Hops::none();
         let entry = registry::create(context, resource, sent.into(), &mut hops).await?;
-        return respond(context, 201, resource, &entry);
+        return respond(context, 201, resource, &entry).await;
     }
     let conditional = !sent.str_at(&["metadata", "resourceVersion"]).is_empty();
     let entry = registry::update(context, &target, conditional, |_| Ok(sent.clone())).await?;
-    respond(context, 200, resource, &entry)
+    respond(context, 200, resource, &entry).await
 }

@@ -14,6 +14,7 @@ use http::Response;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::converted_watch;
 use super::list::{parse_revision, parse_timeout, reach};
 use super::list_options::check_watch;
 use super::selection::Selection;
@@ -21,6 +22,7 @@ use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
 use crate::cache::{CachedObject, Change, EventType, Frame, From, Initial, Watch};
 use crate::context::Context;
+use crate::converted;
 use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
 
@@ -92,14 +94,18 @@ pub(crate) async fn watch(
         Some(seconds) if seconds > 0 => seconds.unsigned_abs(),
         _ => LEAST_TIMEOUT + server.environment.random_u64() % LEAST_TIMEOUT,
     };
+    let needs_hook = converted::needs_hook(resource).is_some();
     let stream = match content {
-        Ok(watch) => {
+        Ok(mut watch) => {
+            if needs_hook {
+                converted_watch::convert(&context, resource, &selection, &mut watch).await?;
+            }
             let after = match from {
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let frame =
-                frame_of(resource, context.output).filter(|_| resource.is_stored_as_itself());
+            let frame = frame_of(resource, context.output)
+                .filter(|_| resource.is_storage_version() && !needs_hook);
             let stream = WatchStream {
                 closing: Box::pin(context.closing.clone().cancelled_owned()),
                 context,
@@ -432,7 +438,7 @@ fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
 /// An object of the kind without anything in it: typed clients decode bookmarks as whole objects.
 fn empty_object(resource: &Resource) -> Value {
     let mut object = Value::object();
-    if let Some(definition) = api::schema::table().definition(resource.definition) {
+    if let Some(definition) = api::schema::table().definition(resource.definition.name()) {
         api::schema::normalise(definition, &mut object);
     }
     resource.strategy().fill_empty(&mut object);

@@ -17,14 +17,12 @@ const LARGEST_ANSWER: usize = 64 << 20;
 
 /// The conversion webhook of a kind.
 #[derive(Clone)]
-#[allow(dead_code)] // Made by the kinds that are converted by webhooks.
 pub(crate) struct ConversionHook {
     channel: Arc<Channel>,
     /// The versions of `ConversionReview` that it understands, the preferred one first.
     review_versions: Vec<String>,
 }
 
-#[allow(dead_code)] // As above.
 impl ConversionHook {
     /// Reads `spec.conversion.webhook` of a CustomResourceDefinition.
     pub fn of_document(client: &WebhookClient, webhook: &Value) -> Result<Self, super::Error> {
@@ -69,7 +67,6 @@ impl From<Refused> for Status {
 /// The objects in the version `desired_api_version` (`group/version`), in the same order. Those that
 /// are in it already are not sent; nothing is sent where that is all of them. `uid` identifies the
 /// question, and is random. A list is given as a whole, so that it is asked for only once.
-#[allow(dead_code)] // As above.
 pub(crate) async fn convert(
     hook: &ConversionHook,
     uid: &str,

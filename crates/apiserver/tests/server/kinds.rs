@@ -38,7 +38,7 @@ fn widgets() -> Resource {
         verbs: maps.verbs.clone(),
         subresources: Vec::new(),
         columns: Vec::new(),
-        definition: maps.definition,
+        definition: maps.definition.clone(),
         rules: Rules::Added(Arc::new(Widget)),
         storage: None,
     }

@@ -265,6 +265,13 @@ impl<'c> Compiler<'c> {
                 }
                 _ => CallKind::Plain,
             },
+            "find" | "findAll"
+                if arguments
+                    .get(1)
+                    .is_some_and(|pattern| self.is_constant(*pattern)) =>
+            {
+                CallKind::Finds
+            }
             _ => CallKind::Plain,
         };
         let ends_at_error = cost::ends_at_error(function, overload.as_deref(), arguments.len())
@@ -285,7 +292,8 @@ impl<'c> Compiler<'c> {
         let mut tasks = Vec::with_capacity(arguments.len() * 2 + 3);
         for (below, argument) in arguments.iter().enumerate() {
             tasks.push(Task::Expr(*argument));
-            if ends_at_error && arguments.len() > 1 {
+            // Where the last argument fails, the call is counted.
+            if ends_at_error && below + 1 < arguments.len() {
                 let below = below as u32;
                 tasks.push(Task::Emit(Operation::Bail { below, end }));
             }

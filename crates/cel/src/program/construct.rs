@@ -30,13 +30,16 @@ impl<'a> Machine<'_, 'a> {
                 (self.add(call, from), cost)
             }
             CallKind::MapInsert => (self.insert(call, from), 1),
-            CallKind::Plain | CallKind::Matches(_) => {
+            CallKind::Plain | CallKind::Finds | CallKind::Matches(_) => {
                 let arguments = &self.scratch.stack[from..];
                 let result = match (call.kind, arguments) {
                     (CallKind::Matches(pattern), [Value::String(text), _]) => Ok(Value::Bool(
                         self.code.patterns[pattern as usize].is_match(text),
                     )),
-                    (CallKind::Matches(_), _) => Err(EvalError::NoSuchOverload),
+                    (CallKind::Finds, [Value::String(_), ..]) => {
+                        dispatch::call(&call.function, call.overload.as_ref(), arguments)
+                    }
+                    (CallKind::Matches(_) | CallKind::Finds, _) => Err(EvalError::NoSuchOverload),
                     _ => dispatch::call(&call.function, call.overload.as_ref(), arguments),
                 };
                 let cost = cost::of_call(call, arguments, result.as_ref().ok());

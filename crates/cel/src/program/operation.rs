@@ -154,6 +154,8 @@ pub enum CallKind {
     MapInsert,
     /// A pattern that is constant, and so has been compiled.
     Matches(u32),
+    /// `find` and `findAll` with a constant pattern.
+    Finds,
 }
 
 /// How the cost of a call is computed.

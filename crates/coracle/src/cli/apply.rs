@@ -188,7 +188,7 @@ async fn patch(
             Value::from_json(text.as_bytes()).context("the last-applied annotation is not JSON")?
         }
     };
-    let patch = api::patch::three_way(&last_applied, live, object, resource.definition)?;
+    let patch = api::patch::three_way(&last_applied, live, object, resource.definition.name())?;
     if patch.as_object().is_none_or(|fields| fields.is_empty()) {
         return Ok("unchanged");
     }

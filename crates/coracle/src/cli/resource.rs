@@ -13,7 +13,6 @@ pub fn find(word: &str) -> Result<&'static Resource> {
     };
     catalogue::built_in()
         .resources()
-        .iter()
         .find(|resource| {
             let named = resource.plural == name
                 || resource.singular == name

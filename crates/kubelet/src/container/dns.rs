@@ -4,6 +4,8 @@
 use cri::v1::DnsConfig;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::pod_spec;
+
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 /// Of one search path, and of all of them in a line.
@@ -19,7 +21,7 @@ pub struct Formed {
 }
 
 pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf: &str) -> Formed {
-    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = pod_spec::spec(pod);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let policy = match spec.dns_policy.as_deref().unwrap_or("ClusterFirst") {
         "ClusterFirstWithHostNet" => "ClusterFirst",

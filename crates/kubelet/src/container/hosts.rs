@@ -2,27 +2,25 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::pod_spec;
+
 const MAX_HOST_NAME: usize = 63;
 const MAX_KERNEL_NAME: usize = 64;
 
 /// The host name, and the domain when the pod has a subdomain.
 pub fn host_name(pod: &Pod, domain: &str) -> (String, Option<String>) {
-    let spec = pod.spec.clone().unwrap_or_default();
-    if let Some(name) = spec.hostname_override.filter(|name| !name.is_empty()) {
+    let spec = pod_spec::spec(pod);
+    let set = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    if let Some(name) = set(&spec.hostname_override) {
         return (name, None);
     }
-    let name = spec
-        .hostname
-        .filter(|name| !name.is_empty())
-        .or_else(|| pod.metadata.name.clone())
-        .unwrap_or_default();
+    let name = set(&spec.hostname).or_else(|| pod.metadata.name.clone());
+    let name = name.unwrap_or_default();
     let name: String = name.chars().take(MAX_HOST_NAME).collect();
     let name = name.trim_end_matches(['-', '.']).to_owned();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let host_domain = spec
-        .subdomain
-        .filter(|subdomain| !subdomain.is_empty())
-        .map(|subdomain| format!("{subdomain}.{namespace}.svc.{domain}"));
+    let host_domain =
+        set(&spec.subdomain).map(|subdomain| format!("{subdomain}.{namespace}.svc.{domain}"));
     (name, host_domain)
 }
 

@@ -6,7 +6,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{hosts, security};
-use crate::runtime::label;
+use crate::{pod_spec, runtime::label};
 
 /// The kubelet's own settings that a sandbox depends on.
 pub struct Settings<'a> {
@@ -18,7 +18,7 @@ pub struct Settings<'a> {
 
 pub fn config(pod: &Pod, attempt: u32, settings: Settings<'_>) -> v1::PodSandboxConfig {
     let metadata = &pod.metadata;
-    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = pod_spec::spec(pod);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (name, namespace, uid) = (
         text(&metadata.name),

@@ -5,7 +5,10 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
 
-use crate::{image::Image, pod_spec::format_pod};
+use crate::{
+    image::Image,
+    pod_spec::{self, format_pod},
+};
 
 const MASKED: [&str; 12] = [
     "/proc/asound",
@@ -160,7 +163,7 @@ pub fn container(
 }
 
 pub fn namespaces(pod: &Pod) -> v1::NamespaceOption {
-    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = pod_spec::spec(pod);
     let host_or = |host: Option<bool>, otherwise: v1::NamespaceMode| {
         if host == Some(true) {
             v1::NamespaceMode::Node as i32
@@ -248,10 +251,8 @@ fn verify_range(
 }
 
 fn pod_context(pod: &Pod) -> PodSecurityContext {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.security_context.clone())
-        .unwrap_or_default()
+    let context = pod_spec::spec(pod).security_context.clone();
+    context.unwrap_or_default()
 }
 
 fn groups(context: &PodSecurityContext) -> Vec<i64> {

@@ -68,30 +68,25 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
     if let Some(termination) = input.termination.filter(|termination| termination.rejected) {
         return rejected(input, termination);
     }
-    let spec = pod.spec.clone().unwrap_or_default();
-    let init: Vec<Container> = spec.init_containers.clone().unwrap_or_default();
-    let init_statuses = statuses(
+    let spec = pod_spec::spec(pod);
+    let mut init_statuses = statuses(
         input,
-        &init,
+        spec.init_containers.as_deref().unwrap_or_default(),
         previous.init_container_statuses.as_deref(),
         Role::Init,
     );
-    let app_statuses = statuses(
+    let mut app_statuses = statuses(
         input,
         &spec.containers,
         previous.container_statuses.as_deref(),
         Role::App,
     );
-    let ephemeral_statuses = statuses(
+    let mut ephemeral_statuses = statuses(
         input,
         &pod_spec::ephemeral(pod),
         previous.ephemeral_container_statuses.as_deref(),
         Role::Ephemeral,
     );
-
-    let mut app_statuses = app_statuses;
-    let mut init_statuses = init_statuses;
-    let mut ephemeral_statuses = ephemeral_statuses;
     shorten_messages([
         &mut init_statuses,
         &mut app_statuses,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath};
 
-use super::{Context, Error, Payload, project};
+use super::{Context, Error, Payload, missing, project};
 
 pub(super) async fn payload(
     context: &Context<'_>,
@@ -29,13 +29,7 @@ pub(super) async fn files(
     optional: bool,
 ) -> Result<Payload, Error> {
     let Some(config_map) = context.config_map(name).await? else {
-        if optional {
-            return Ok(Payload::new());
-        }
-        return Err(Error::Missing {
-            kind: "configmap",
-            name: name.to_owned(),
-        });
+        return missing("configmap", name, optional);
     };
     project(&data(&config_map), items, default_mode, optional, |key| {
         Error::Key(format!(

@@ -487,6 +487,17 @@ impl Context<'_> {
     }
 }
 
+/// The files of an object that does not exist: none, if the pod can do without it.
+fn missing(kind: &'static str, name: &str, optional: bool) -> Result<Payload, Error> {
+    match optional {
+        true => Ok(Payload::new()),
+        false => Err(Error::Missing {
+            kind,
+            name: name.to_owned(),
+        }),
+    }
+}
+
 /// Chooses the keys of a source: all, or those listed with their own paths and modes.
 fn project<T: AsRef<[u8]>>(
     data: &BTreeMap<String, T>,

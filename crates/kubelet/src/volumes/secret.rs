@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{KeyToPath, SecretVolumeSource};
 
-use super::{Context, Error, Payload, project};
+use super::{Context, Error, Payload, missing, project};
 
 pub(super) async fn payload(
     context: &Context<'_>,
@@ -29,13 +29,7 @@ pub(super) async fn files(
     optional: bool,
 ) -> Result<Payload, Error> {
     let Some(secret) = context.secret(name).await? else {
-        if optional {
-            return Ok(Payload::new());
-        }
-        return Err(Error::Missing {
-            kind: "secret",
-            name: name.to_owned(),
-        });
+        return missing("secret", name, optional);
     };
     let data: BTreeMap<String, &[u8]> = secret
         .data

@@ -157,6 +157,34 @@ pub enum Expression {
 
 /// Short ways to write frequent expressions.
 impl Expression {
+    /// Ends the rule unless the key at `from` is in the set.
+    pub fn in_set(set: &str, from: Register) -> Expression {
+        Expression::InSet {
+            set: set.to_owned(),
+            from,
+            inverted: false,
+        }
+    }
+
+    pub fn map(map: &str, from: Register, to: Register) -> Expression {
+        let map = map.to_owned();
+        Expression::Map { map, from, to }
+    }
+
+    pub fn verdict_map(map: &str, from: Register) -> Expression {
+        let map = map.to_owned();
+        Expression::VerdictMap { map, from }
+    }
+
+    /// Ends the rule for packets that leave over the loopback link.
+    pub fn not_to_loopback(scratch: Register) -> [Expression; 2] {
+        let key = MetaKey::OutgoingName;
+        [
+            Expression::Meta { key, to: scratch },
+            Expression::not_equal(scratch, b"lo\0".as_slice()),
+        ]
+    }
+
     pub fn transport_protocol(to: Register) -> Expression {
         Expression::Meta {
             key: MetaKey::TransportProtocol,

@@ -51,60 +51,55 @@ impl ListedRule {
 }
 
 pub fn tables(connection: &mut Connection) -> Result<Vec<ListedTable>, Error> {
-    let entries = connection.dump("list nf_tables tables", SUBSYSTEM | GETTABLE, |writer| {
-        writer.raw(&header(0, 0));
-    })?;
-    Ok(entries
-        .iter()
-        .filter_map(|payload| {
-            let name = text(find(payload.get(4..)?, 1)?);
-            Some(ListedTable {
-                family: Family::from_number(payload[0]),
-                name,
-            })
+    list(connection, "list nf_tables tables", GETTABLE, |payload| {
+        let name = text(find(payload.get(4..)?, 1)?);
+        Some(ListedTable {
+            family: Family::from_number(payload[0]),
+            name,
         })
-        .collect())
+    })
 }
 
 pub fn chains(connection: &mut Connection) -> Result<Vec<ListedChain>, Error> {
-    let entries = connection.dump("list nf_tables chains", SUBSYSTEM | GETCHAIN, |writer| {
-        writer.raw(&header(0, 0));
-    })?;
-    Ok(entries
-        .iter()
-        .filter_map(|payload| {
-            let rest = payload.get(4..)?;
-            let hook = find(rest, 4)
-                .and_then(|hook| network_number(find(hook, 1)?))
-                .map(|number| (number, policy(find(rest, 5))));
-            Some(ListedChain {
-                family: Family::from_number(payload[0]),
-                table: text(find(rest, 1)?),
-                name: text(find(rest, 3)?),
-                hook,
-            })
+    list(connection, "list nf_tables chains", GETCHAIN, |payload| {
+        let rest = payload.get(4..)?;
+        let hook = find(rest, 4)
+            .and_then(|hook| network_number(find(hook, 1)?))
+            .map(|number| (number, policy(find(rest, 5))));
+        Some(ListedChain {
+            family: Family::from_number(payload[0]),
+            table: text(find(rest, 1)?),
+            name: text(find(rest, 3)?),
+            hook,
         })
-        .collect())
+    })
 }
 
 /// All rules of the machine; only their places and comments.
 pub fn rules(connection: &mut Connection) -> Result<Vec<ListedRule>, Error> {
-    let entries = connection.dump("list nf_tables rules", SUBSYSTEM | GETRULE, |writer| {
+    list(connection, "list nf_tables rules", GETRULE, |payload| {
+        let rest = payload.get(4..)?;
+        Some(ListedRule {
+            family: Family::from_number(payload[0]),
+            table: text(find(rest, 1)?),
+            chain: text(find(rest, 2)?),
+            handle: u64::from_be_bytes(find(rest, 3)?.try_into().ok()?),
+            userdata: find(rest, 7).unwrap_or_default().to_vec(),
+        })
+    })
+}
+
+/// What `read` finds in each entry of a listing.
+fn list<T>(
+    connection: &mut Connection,
+    what: &str,
+    kind: u16,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let entries = connection.dump(what, SUBSYSTEM | kind, |writer| {
         writer.raw(&header(0, 0));
     })?;
-    Ok(entries
-        .iter()
-        .filter_map(|payload| {
-            let rest = payload.get(4..)?;
-            Some(ListedRule {
-                family: Family::from_number(payload[0]),
-                table: text(find(rest, 1)?),
-                chain: text(find(rest, 2)?),
-                handle: u64::from_be_bytes(find(rest, 3)?.try_into().ok()?),
-                userdata: find(rest, 7).unwrap_or_default().to_vec(),
-            })
-        })
-        .collect())
+    Ok(entries.iter().filter_map(|payload| read(payload)).collect())
 }
 
 /// The elements of a set or value map; an empty list when there is no such set.

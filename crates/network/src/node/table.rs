@@ -129,11 +129,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
                 Expression::destination_address(r0),
                 Expression::transport_protocol(r1),
                 Expression::destination_port(r2),
-                Expression::Map {
-                    map: HOST_ADDRESS_PORTS.to_owned(),
-                    from: r0,
-                    to: Register(4),
-                },
+                Expression::map(HOST_ADDRESS_PORTS, r0, Register(4)),
                 target.clone(),
             ],
         ),
@@ -142,11 +138,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
             vec![
                 Expression::transport_protocol(r0),
                 Expression::destination_port(r1),
-                Expression::Map {
-                    map: HOST_PORTS.to_owned(),
-                    from: r0,
-                    to: Register(4),
-                },
+                Expression::map(HOST_PORTS, r0, Register(4)),
                 target,
             ],
         ),
@@ -156,11 +148,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
             vec![
                 Expression::source_address(r0),
                 Expression::destination_address(r1),
-                Expression::InSet {
-                    set: HAIRPIN.to_owned(),
-                    from: r0,
-                    inverted: false,
-                },
+                Expression::in_set(HAIRPIN, r0),
                 Expression::address(network.gateway, r0),
                 Expression::SourceNat { address: r0 },
             ],
@@ -188,11 +176,7 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
         network.cluster_cidr,
         Comparison::NotEqual,
     ));
-    egress.push(Expression::Meta {
-        key: MetaKey::OutgoingName,
-        to: r0,
-    });
-    egress.push(Expression::not_equal(r0, b"lo\0".as_slice()));
+    egress.extend(Expression::not_to_loopback(r0));
     egress.push(Expression::Masquerade);
     rules.push(Rule::new("postrouting", egress));
     // Host ports on 127.0.0.1 need route_localnet on a pod's link; without this rule that would let

@@ -14,7 +14,7 @@ use std::net::Ipv4Addr;
 use crate::names;
 use crate::nft::{
     Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Element, Expression, Family,
-    HookPoint, MetaKey, Register, Rule, RuleVerdict, Set,
+    HookPoint, Register, Rule, RuleVerdict, Set,
 };
 use crate::subnet::Subnet;
 
@@ -198,27 +198,17 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     // A node port was given to one Service; no externalIP that names the node takes it away.
     let on_node_address = [
         Expression::destination_address(r0),
-        Expression::InSet {
-            set: NODE_ADDRESSES.to_owned(),
-            from: r0,
-            inverted: false,
-        },
+        Expression::in_set(NODE_ADDRESSES, r0),
     ];
     let mut by_node_port = on_node_address.to_vec();
     by_node_port.extend([
         Expression::transport_protocol(r0),
         Expression::destination_port(r1),
-        Expression::VerdictMap {
-            map: NODE_PORTS.to_owned(),
-            from: r0,
-        },
+        Expression::verdict_map(NODE_PORTS, r0),
     ]);
     rules.push(Rule::new("services", by_node_port));
     let mut by_address = key();
-    by_address.push(Expression::VerdictMap {
-        map: SERVICES.to_owned(),
-        from: r0,
-    });
+    by_address.push(Expression::verdict_map(SERVICES, r0));
     rules.push(Rule::new("services", by_address));
 
     rules.push(Rule::new(
@@ -226,11 +216,7 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         vec![
             Expression::source_address(r0),
             Expression::destination_address(r1),
-            Expression::InSet {
-                set: HAIRPIN.to_owned(),
-                from: r0,
-                inverted: false,
-            },
+            Expression::in_set(HAIRPIN, r0),
             Expression::address(ranges.gateway, r0),
             Expression::SourceNat { address: r0 },
         ],
@@ -256,11 +242,7 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
     passing.push(Expression::destination_address(r0));
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
-    passing.push(Expression::Meta {
-        key: MetaKey::OutgoingName,
-        to: r0,
-    });
-    passing.push(Expression::not_equal(r0, b"lo\0".as_slice()));
+    passing.extend(Expression::not_to_loopback(r0));
     let original = |key: CtKey, to: Register| Expression::Ct {
         key,
         direction: Some(CtDirection::Original),
@@ -276,29 +258,17 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         original(CtKey::DestinationAddress, r0),
         original(CtKey::Protocol, r1),
         original(CtKey::DestinationPort, r2),
-        Expression::InSet {
-            set: EXTERNAL_KEYS.to_owned(),
-            from: r0,
-            inverted: false,
-        },
+        Expression::in_set(EXTERNAL_KEYS, r0),
         Expression::Masquerade,
     ]);
     rules.push(Rule::new("postrouting", by_external_address));
     let mut by_port = passing;
     by_port.extend([
         original(CtKey::DestinationAddress, r0),
-        Expression::InSet {
-            set: NODE_ADDRESSES.to_owned(),
-            from: r0,
-            inverted: false,
-        },
+        Expression::in_set(NODE_ADDRESSES, r0),
         original(CtKey::Protocol, r0),
         original(CtKey::DestinationPort, r1),
-        Expression::InSet {
-            set: NODE_PORT_KEYS.to_owned(),
-            from: r0,
-            inverted: false,
-        },
+        Expression::in_set(NODE_PORT_KEYS, r0),
         Expression::Masquerade,
     ]);
     rules.push(Rule::new("postrouting", by_port));
@@ -310,24 +280,13 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     unserved.push(Expression::RejectPort);
     rules.push(Rule::new("unserved", unserved));
     let mut closed = key();
-    closed.extend([
-        Expression::InSet {
-            set: CLOSED.to_owned(),
-            from: r0,
-            inverted: false,
-        },
-        Expression::RejectPort,
-    ]);
+    closed.extend([Expression::in_set(CLOSED, r0), Expression::RejectPort]);
     rules.push(Rule::new("unserved", closed));
     let mut closed_port = on_node_address.to_vec();
     closed_port.extend([
         Expression::transport_protocol(r0),
         Expression::destination_port(r1),
-        Expression::InSet {
-            set: CLOSED_NODE_PORTS.to_owned(),
-            from: r0,
-            inverted: false,
-        },
+        Expression::in_set(CLOSED_NODE_PORTS, r0),
         Expression::RejectPort,
     ]);
     rules.push(Rule::new("unserved", closed_port));

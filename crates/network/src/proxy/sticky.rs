@@ -102,10 +102,7 @@ impl Sticky {
                 modulus: self.endpoints.len() as u32,
                 to: r3,
             },
-            Expression::VerdictMap {
-                map: STICKY.to_owned(),
-                from: r0,
-            },
+            Expression::verdict_map(STICKY, r0),
         ];
         batch.append_rule(&Rule::new(&chain, newcomer));
     }

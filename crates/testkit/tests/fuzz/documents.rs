@@ -26,14 +26,15 @@ const WORDS: [&str; 8] = [
 
 /// A random object of some served kind, and that kind.
 pub fn some_object(random: &mut Random) -> (&'static Resource, Value) {
-    let resource = random.pick(catalogue::built_in().resources());
+    let kinds: Vec<_> = catalogue::built_in().resources().collect();
+    let resource = *random.pick(&kinds);
     (resource, object_of(resource, random))
 }
 
 /// A random object of a kind.
 pub fn object_of(resource: &'static Resource, random: &mut Random) -> Value {
     let definition = table()
-        .definition(resource.definition)
+        .definition(resource.definition.name())
         .expect("in the table");
     let mut object = document(definition, random);
     object.set(&["apiVersion"], resource.api_version());

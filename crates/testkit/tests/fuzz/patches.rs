@@ -125,7 +125,7 @@ fn random_strategic_merge_patches_do_not_panic_or_explode() {
         let Some((resource, object, patch)) = unpaired(input) else {
             return;
         };
-        let definition = resource.definition;
+        let definition = resource.definition.name();
         if let Ok(merged) = strategic_merge(&object, &patch, definition) {
             assert!(!merged.is_deeper_than(MAX_DEPTH));
         }

@@ -19,7 +19,7 @@ const HANDLING: Bound = Bound {
 /// Which kind an input is read as follows from the input.
 fn kind_of(input: &[u8]) -> &'static Resource {
     let text = String::from_utf8_lossy(input);
-    let kinds = api::catalogue::built_in().resources();
+    let kinds: Vec<_> = api::catalogue::built_in().resources().collect();
     let named = kinds
         .iter()
         .filter(|resource| text.contains(&*resource.kind))

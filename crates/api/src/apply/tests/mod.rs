@@ -30,7 +30,7 @@ pub(super) fn applied(
     let write = Write::new(resource(plural), "", manager, time(1));
     let object = apply(&write, live, configuration, force)?;
     let definition = schema::table()
-        .definition(resource(plural).definition)
+        .definition(resource(plural).definition.name())
         .unwrap();
     let mut object = schema::conform(definition, object).unwrap().0;
     schema::forget_empty(resource(plural), &mut object);
@@ -200,7 +200,7 @@ fn shared_items_come_in_the_order_of_the_configuration() {
     let item = |name: &str| document!({"name": name, "image": "x"});
     let live = web(document!([item("a"), item("b"), item("c")]));
     let configuration = web(document!([item("c"), item("d"), item("a")]));
-    let place = Place::Declared(Shape::of(resource("deployments").definition).unwrap());
+    let place = Place::Declared(Shape::of(resource("deployments").definition.name()).unwrap());
     let merged = merge::merge(place, Some(&live), Some(&configuration)).unwrap();
     let path = ["spec", "template", "spec", "containers"];
     let names: Vec<&str> = merged
@@ -313,7 +313,7 @@ fn kubectl_takes_over_from_its_annotation() {
 #[test]
 fn what_became_atomic_is_owned_as_a_whole() {
     let fields = document!({"f:spec": {"f:selector": {"f:matchLabels": {"f:app": {}}}}});
-    let place = Place::Declared(Shape::of(resource("deployments").definition).unwrap());
+    let place = Place::Declared(Shape::of(resource("deployments").definition.name()).unwrap());
     let set = FieldSet::from_fields(fields).unwrap();
     assert_eq!(
         remove::reconcile(place, set).into_fields(),

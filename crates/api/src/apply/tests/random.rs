@@ -109,7 +109,7 @@ fn contains(place: Place, object: Option<&Value>, part: &Value) -> bool {
 
 #[test]
 fn appliers_get_what_they_apply_and_own_it() {
-    let place = Place::Declared(Shape::of(resource("pods").definition).unwrap());
+    let place = Place::Declared(Shape::of(resource("pods").definition.name()).unwrap());
     for seed in 0..400 {
         let mut numbers = Numbers(seed);
         let mut live: Option<Value> = None;

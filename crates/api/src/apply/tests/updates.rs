@@ -18,7 +18,7 @@ fn written(
 ) -> Value {
     let write = Write::new(resource(plural), subresource, manager, time(at));
     let definition = schema::table()
-        .definition(resource(plural).definition)
+        .definition(resource(plural).definition.name())
         .unwrap();
     let mut new = schema::conform(definition, new.clone()).unwrap().0;
     match update(&write, live, &mut new) {

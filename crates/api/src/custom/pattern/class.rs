@@ -18,15 +18,6 @@ pub(super) fn translate(text: &str, output: &mut String) -> Result<usize, Patter
             output.push(']');
             return Ok(text.len() - rest.len() + 1);
         }
-        // A hyphen stands for itself at the start and at the end only.
-        if sign == '-' && !first && !rest[1..].starts_with(']') {
-            let next = rest[1..].chars().next();
-            let end = 1 + next.map_or(0, char::len_utf8);
-            return Err(PatternError::new(
-                "invalid character class range",
-                &rest[..end],
-            ));
-        }
         first = false;
         if let Some(length) = named(rest, output)? {
             rest = &rest[length..];

@@ -40,7 +40,6 @@ pub(super) fn translate(pattern: &str) -> Result<String, PatternError> {
         output: String::with_capacity(pattern.len() + 8),
         groups: 0,
         repeats: vec![1],
-        names: Vec::new(),
     };
     parser.run()?;
     Ok(parser.output)
@@ -54,7 +53,6 @@ struct Parser<'a> {
     groups: usize,
     /// The product of the counts of what repeats inside each open group: counts multiply.
     repeats: Vec<u32>,
-    names: Vec<&'a str>,
 }
 
 /// What a repetition can follow.
@@ -210,10 +208,6 @@ impl<'a> Parser<'a> {
         if name.is_empty() || !name.bytes().all(is_word) {
             return Err(PatternError::new(code, whole));
         }
-        if self.names.contains(&name) {
-            return Err(PatternError::new("duplicate capture group name", name));
-        }
-        self.names.push(name);
         // Nobody asks for captures, and the other syntax allows fewer names.
         self.output.push('(');
         self.rest = &self.rest[end + 1..];
@@ -256,7 +250,7 @@ impl<'a> Parser<'a> {
                 _ => return Err(invalid(end)),
             }
         }
-        Err(PatternError::new("missing closing )", self.pattern))
+        Err(invalid(self.rest.len()))
     }
 
     fn close(&mut self) -> Result<Before, PatternError> {

@@ -11,11 +11,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::correlation::Correlated;
-use super::go;
 use super::node::{Additional, Kind, Node};
 use super::pattern;
 use crate::document::{Object, Value};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, in_go_order};
 use outcome::{Outcome, Problem, What};
 
 /// Everything that is wrong with `value`. Paths are below `root`. With `before`, parts that are as
@@ -270,9 +269,9 @@ impl Validator {
         }
         let shown = allowed.iter().map(|value| match value {
             Value::String(text) => text.clone(),
-            other => other.to_string(),
+            other => in_go_order(other),
         });
-        Some(self.problem(What::Enum(go::shown(value), shown.collect())))
+        Some(self.problem(What::Enum(value.clone(), shown.collect())))
     }
 
     fn items(

@@ -62,11 +62,11 @@ pub(super) fn check(node: &Node, value: &Value, path: &str, outcome: &mut Outcom
             (Value::Integer(number), None) => {
                 let bound = bound as i64;
                 beyond(number.partial_cmp(&bound))
-                    .then(|| What::Bound(format!("{words} {bound}"), go::shown(value)))
+                    .then(|| What::Bound(format!("{words} {bound}"), value.clone()))
             }
             _ => beyond(number.partial_cmp(&bound)).then(|| {
                 let bound = go::float(bound);
-                What::Bound(format!("{words} {bound}"), go::shown(&Value::Float(number)))
+                What::Bound(format!("{words} {bound}"), Value::Float(number))
             }),
         };
         outcome.add_all(
@@ -137,7 +137,7 @@ fn multiple_of(number: f64, factor: f64) -> Option<What> {
         false => number / factor,
     };
     (!is_whole(times)).then(|| {
-        let value = go::shown(&Value::Float(number));
+        let value = Value::Float(number);
         What::MultipleOf(go::float(factor), value)
     })
 }

@@ -17,6 +17,9 @@ use crate::status::Status;
 const MOST_REPEATED: usize = 100;
 const MOST_TOLD: usize = 1 << 20;
 
+/// What all kinds have in common.
+const METADATA_ONLY: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
+
 /// The kind that a body is expected to be of.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -27,13 +30,20 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
+    /// The kind of a resource. Only the answers to bodies of a custom kind use this: what is in them
+    /// is for the schema of its definition to say.
     pub fn of(resource: &'a Resource) -> Target<'a> {
-        let definition = table().definition(resource.definition);
+        let name = match &resource.definition {
+            crate::resource::Definition::BuiltIn(name) => name,
+            crate::resource::Definition::Custom(_) => METADATA_ONLY,
+        };
         Target {
             group: &resource.group,
             version: &resource.version,
             kind: &resource.kind,
-            definition: definition.expect("every kind of the catalogue is in the table"),
+            definition: table()
+                .definition(name)
+                .expect("every kind of the catalogue is in the table"),
         }
     }
 
@@ -73,6 +83,21 @@ pub fn decode_json_as(
         )
     })?;
     decode_node(target, node, Some(body))
+}
+
+/// Reads a JSON body of a kind that has no type here. It has to say what it is.
+pub fn parse_untyped(target: &Target<'_>, body: &[u8]) -> Result<Value, Status> {
+    let node = parse(body).map_err(|error| {
+        let error = format!("couldn't get version/kind; json parse error: {error}");
+        unrecognized(target, &error, body)
+    })?;
+    let (_, kind) = version_and_kind(&node).map_err(|error| unrecognized(target, &error, body))?;
+    if kind.is_empty() {
+        let shown = String::from_utf8_lossy(body);
+        let error = format!("Object 'Kind' is missing in '{shown}'");
+        return Err(unrecognized(target, &error, body));
+    }
+    Ok(node.into_value())
 }
 
 /// Brings a document (from YAML, or made by a patch) into the shape of a kind.
@@ -315,7 +340,8 @@ fn other_kind(target: &Target<'_>, group: &str, version: &str, kind: &str) -> St
     unhandled(target, (version, kind), &error)
 }
 
-fn unhandled(target: &Target<'_>, (version, kind): (&str, &str), error: &str) -> Status {
+/// The answer to a body of the expected kind in which something is wrong.
+pub fn unhandled(target: &Target<'_>, (version, kind): (&str, &str), error: &str) -> Status {
     Status::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {}: {error}",
         target.kind

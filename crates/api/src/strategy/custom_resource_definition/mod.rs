@@ -23,7 +23,9 @@ use crate::field::{FieldError, Path};
 use crate::metadata;
 use crate::resource::Strategy;
 use crate::strategy::checks::client_config;
+use crate::strategy::terminating_definition;
 
+pub use conversion::bundle_error;
 pub use names::{Approval, approval, is_protected};
 pub use version::MOST_SELECTABLE;
 
@@ -131,6 +133,18 @@ impl Strategy for CustomResourceDefinition {
         errors.extend(names::validate_approval(new, Some(old)));
         errors.extend(preserve_unknown_fields(new, Some(old)));
         errors
+    }
+
+    fn has_finalizers_of_its_own(&self, object: &Value) -> bool {
+        terminating_definition::stays(object)
+    }
+
+    fn prepare_deleting(&self, object: &mut Value) {
+        terminating_definition::mark(object);
+    }
+
+    fn checks_delete_preconditions_itself(&self) -> bool {
+        true
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {

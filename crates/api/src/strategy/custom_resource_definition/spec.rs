@@ -9,7 +9,7 @@ use super::schema::{self, Strictness};
 use super::{names, version};
 use crate::custom::{self, Expressions, Props, convertible, violations};
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, go_struct};
 use crate::metadata::names::{dns_1035_label, dns_subdomain};
 use crate::repeats::Seen;
 use crate::strategy::checks;
@@ -209,27 +209,68 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
     }
 }
 
-/// The versions as Go shows its structures of them, without what is declared below.
+/// The versions as Go shows its structures of them. Schemas are left out, which would fill pages.
 fn shown_versions(form: &Form<'_>) -> String {
     let versions = form.versions().iter().map(|version| {
-        let pointer = |name: &str| version.get(name).cloned().unwrap_or_default();
-        let own = |name: &str| form.of_version(version, name).cloned().unwrap_or_default();
-        crate::field::go_struct(&[
-            ("Name", version.str_at(&["name"]).into()),
+        let text = |value: &Value, name: &str| Value::from(value.str_at(&[name]));
+        let own = |name: &str| form.of_version(version, name);
+        let warning = version.get("deprecationWarning").cloned().unwrap_or_default();
+        let head = go_struct(&[
+            ("Name", text(version, "name")),
             ("Served", version.bool_at(&["served"]).into()),
             ("Storage", version.bool_at(&["storage"]).into()),
             ("Deprecated", version.bool_at(&["deprecated"]).into()),
-            ("DeprecationWarning", pointer("deprecationWarning")),
+            ("DeprecationWarning", warning),
             ("Schema", Value::Null),
-            ("Subresources", own("subresources")),
-            ("AdditionalPrinterColumns", own("additionalPrinterColumns")),
-            ("SelectableFields", own("selectableFields")),
-        ])
+        ]);
+        let list = |name: &str, shown: &dyn Fn(&Value) -> String| match own(name) {
+            None => "null".to_string(),
+            Some(items) => {
+                let items = items.as_array().map_or(&[][..], Vec::as_slice).iter();
+                format!("[{}]", items.map(shown).collect::<Vec<_>>().join(","))
+            }
+        };
+        let columns = list("additionalPrinterColumns", &|column| {
+            go_struct(&[
+                ("Name", text(column, "name")),
+                ("Type", text(column, "type")),
+                ("Format", text(column, "format")),
+                ("Description", text(column, "description")),
+                ("Priority", column.i64_at(&["priority"]).unwrap_or_default().into()),
+                ("JSONPath", text(column, "jsonPath")),
+            ])
+        });
+        let fields = list("selectableFields", &|field| {
+            go_struct(&[("JSONPath", text(field, "jsonPath"))])
+        });
+        let subresources = own("subresources").map_or("null".to_string(), shown_subresources);
+        format!(
+            "{},\"Subresources\":{subresources},\"AdditionalPrinterColumns\":{columns},\
+             \"SelectableFields\":{fields}}}",
+            head.trim_end_matches('}')
+        )
     });
     match form.versions().is_empty() {
         true => "null".to_string(),
         false => format!("[{}]", versions.collect::<Vec<_>>().join(",")),
     }
+}
+
+fn shown_subresources(subresources: &Value) -> String {
+    let status = match subresources.has(&["status"]) {
+        true => "{}",
+        false => "null",
+    };
+    let scale = subresources.get("scale").filter(|scale| !scale.is_null());
+    let scale = scale.map_or("null".to_string(), |scale| {
+        let selector = scale.get("labelSelectorPath").cloned().unwrap_or_default();
+        go_struct(&[
+            ("SpecReplicasPath", scale.str_at(&["specReplicasPath"]).into()),
+            ("StatusReplicasPath", scale.str_at(&["statusReplicasPath"]).into()),
+            ("LabelSelectorPath", selector),
+        ])
+    });
+    format!("{{\"Status\":{status},\"Scale\":{scale}}}")
 }
 
 fn selectable(

@@ -37,7 +37,7 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 fn every_table_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut wrong = Vec::new();
-    let shown = catalogue::built_in().resources().iter();
+    let shown = catalogue::built_in().resources();
     for resource in shown.filter(|resource| resource.has_verb("get")) {
         let strategy = resource.strategy();
         let mut object = document!({"metadata": {"name": "x"}});

@@ -102,7 +102,18 @@ impl<'a> Request<'a> {
     pub fn equivalents(&self) -> Vec<Arc<Resource>> {
         let stored = api::conversion::storage_of(self.requested);
         let kinds = self.context.server.kinds.snapshot();
-        let others = kinds.resources().iter().filter(|other| {
+        if let Some(custom) = self.requested.definition.custom() {
+            // What another webhook would have to convert is shown as it was sent.
+            let versions = kinds.versions_of(&self.requested.group, &self.requested.plural);
+            let others = versions.filter(|other| {
+                other != &self.requested
+                    && !custom.kind.is_converted_by_webhook
+                    && (self.subresource.is_empty()
+                        || other.subresource(self.subresource).is_some())
+            });
+            return others.cloned().collect();
+        }
+        let others = kinds.resources().filter(|other| {
             other.plural == self.requested.plural
                 && other != &self.requested
                 && api::conversion::storage_of(other) == stored
@@ -113,6 +124,10 @@ impl<'a> Request<'a> {
 
     /// An object as it is stored, in the version of `resource`.
     pub fn shown<'v>(&self, resource: &Resource, stored: &'v Value) -> Cow<'v, Value> {
+        if self.is_of_kind && resource.is_custom() {
+            let renamed = api::conversion::custom::renamed(resource, stored.clone());
+            return Cow::Owned(renamed);
+        }
         match self.is_of_kind && !resource.is_stored_as_itself() {
             true => Cow::Owned(api::conversion::from_storage(resource, stored.clone())),
             false => Cow::Borrowed(stored),
@@ -121,6 +136,9 @@ impl<'a> Request<'a> {
 
     /// The opposite of [`Request::shown`].
     pub fn stored(&self, resource: &Resource, shown: Value) -> Value {
+        if self.is_of_kind && resource.is_custom() {
+            return api::conversion::custom::renamed(self.requested, shown);
+        }
         match self.is_of_kind {
             true => api::conversion::to_storage(resource, shown),
             false => shown,

@@ -120,10 +120,7 @@ fn flatten<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         [list, Value::Int(depth)] if list.list_len().is_some() => (list, *depth),
         [other] => {
             let of = other.type_of();
-            return Err(message(format!(
-                "no such overload: {}.flatten()",
-                of.name()
-            )));
+            return Err(message(format!("no such overload: {of}.flatten()")));
         }
         [other, depth] => {
             let (of, depth) = (other.type_of(), depth.type_of());

@@ -11,6 +11,7 @@ use crate::{
     container::{config, env, hosts, security, service_env, users},
     image::Image,
     pod::services::PodServices,
+    pod_spec,
     runtime::Sandbox,
     volumes::{self, HeldObjects, Mounted, mounts},
 };
@@ -53,7 +54,7 @@ pub(super) async fn of(
 ) -> Result<v1::ContainerConfig, ConfigError> {
     let settings = &services.settings;
     let (pod, container) = (&start.pod, &start.container);
-    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = pod_spec::spec(pod);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let (in_namespace, kubernetes) = services.objects.services(namespace).await;
     let service_variables = service_env::variables(

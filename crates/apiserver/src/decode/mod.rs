@@ -1,6 +1,8 @@
 //! From a request's body to a document of the expected kind. Parsing, type checks and their words
 //! are `api::schema`'s; here it is decided what unknown fields mean for this request.
 
+pub(crate) mod custom;
+
 use api::protobuf;
 use api::schema::{self, FieldProblem, Target};
 use api::{Resource, Status, Value};
@@ -31,7 +33,10 @@ impl FieldValidation {
 
 /// Reads an object of `resource`'s kind.
 pub(crate) fn object(context: &Context, resource: &Resource, body: &[u8]) -> Result<Value, Status> {
-    read(context, &Target::of(resource), body)
+    match resource.definition.custom() {
+        Some(custom) => custom::object(context, resource, custom, body),
+        None => read(context, &Target::of(resource), body),
+    }
 }
 
 /// Reads an object of any registered kind, e.g. what a subresource takes.
@@ -84,19 +89,8 @@ fn read(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Value, St
     let (value, problems) = match content_type(&context.headers) {
         JSON => schema::decode_json_as(target, body)?,
         YAML => {
-            let parsed = api::document::yaml::parse_with_repeated(body);
-            let (mut documents, repeated) = parsed.map_err(|problem| {
-                // Go's parser tells of the first line without its number.
-                let problem = problem.to_string();
-                let problem = problem.trim_start_matches("error converting YAML to JSON: ");
-                schema::unrecognized(target, &problem.replacen("line 1: ", "", 1), body)
-            })?;
-            if documents.is_empty() {
-                return Err(Status::bad_request("Object 'Kind' is missing in 'null'"));
-            }
-            let mut value = documents.swap_remove(0);
+            let (mut value, repeated) = yaml(target, body)?;
             let problems = schema::decode_as(target, &mut value)?;
-            let repeated: Vec<String> = repeated.iter().map(ToString::to_string).collect();
             match FieldValidation::of(context) {
                 FieldValidation::Strict if !repeated.is_empty() => {
                     return Err(schema::strict_yaml_error(target, &repeated, &problems));
@@ -116,6 +110,22 @@ fn read(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Value, St
     };
     complain(context, target, &problems)?;
     Ok(value)
+}
+
+/// The first document of a body in YAML, and the lines with keys that it has twice.
+fn yaml(target: &Target<'_>, body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    let parsed = api::document::yaml::parse_with_repeated(body);
+    let (mut documents, repeated) = parsed.map_err(|problem| {
+        // Go's parser tells of the first line without its number.
+        let problem = problem.to_string();
+        let problem = problem.trim_start_matches("error converting YAML to JSON: ");
+        schema::unrecognized(target, &problem.replacen("line 1: ", "", 1), body)
+    })?;
+    if documents.is_empty() {
+        return Err(Status::bad_request("Object 'Kind' is missing in 'null'"));
+    }
+    let repeated = repeated.iter().map(ToString::to_string).collect();
+    Ok((documents.swap_remove(0), repeated))
 }
 
 /// Answers unknown fields as the request asks.

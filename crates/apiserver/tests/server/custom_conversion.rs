@@ -1,0 +1,137 @@
+//! Custom kinds that a webhook converts between versions.
+
+use api::Value;
+
+use crate::custom_harness::{WIDGETS, establish, version, widget, widgets};
+use crate::harness::Cluster;
+use crate::hook_server::{HookServer, Reply};
+
+/// v1 has `spec.color`, v2 has `spec.paint`.
+fn convert(asked: &Value) -> Value {
+    let wanted = asked.str_at(&["request", "desiredAPIVersion"]);
+    let objects = asked.list_at(&["request", "objects"]).iter();
+    let converted = objects.map(|object| {
+        let (from, to) = match wanted.ends_with("v2") {
+            true => ("color", "paint"),
+            false => ("paint", "color"),
+        };
+        let mut object = object.clone();
+        if let Some(value) = object.remove(&["spec", from]) {
+            object.set(&["spec", to], value);
+        }
+        object.set(&["apiVersion"], wanted);
+        object
+    });
+    let mut review = api::document!({
+        "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+        "response": {"uid": asked.str_at(&["request", "uid"]), "result": {"status": "Success"}},
+    });
+    let converted: Vec<Value> = converted.collect();
+    review.set(&["response", "convertedObjects"], converted);
+    review
+}
+
+fn converted_by(server: &HookServer) -> Value {
+    let mut definition = widgets();
+    let mut newer = version("v2", false);
+    let fields = [
+        "schema",
+        "openAPIV3Schema",
+        "properties",
+        "spec",
+        "properties",
+    ];
+    let mut paint: Vec<&str> = fields.to_vec();
+    paint.push("color");
+    newer.remove(&paint);
+    paint.pop();
+    paint.push("paint");
+    newer.set(&paint, api::document!({"type": "string"}));
+    newer.remove(&["selectableFields"]);
+    definition.set(&["spec", "versions"], vec![version("v1", true), newer]);
+    definition.set(
+        &["spec", "conversion"],
+        api::document!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"],
+        }}),
+    );
+    let config = server.config("/convert");
+    definition.set(&["spec", "conversion", "webhook", "clientConfig"], config);
+    definition
+}
+
+#[tokio::test]
+async fn objects_are_converted_by_the_hook_wherever_they_are_shown() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let server = HookServer::start(|_, asked| Reply::Json(convert(asked))).await;
+    establish(&admin, &converted_by(&server)).await;
+    admin
+        .post(WIDGETS, &widget("a", api::document!({"color": "blue"})))
+        .await
+        .expect(201);
+    assert!(
+        server.take().is_empty(),
+        "nothing is converted that is of the stored version"
+    );
+    let newer = WIDGETS.replace("v1", "v2");
+    let read = admin.get(&format!("{newer}/a")).await.expect(200);
+    assert_eq!(read.str_at(&["spec", "paint"]), "blue");
+    let mut second = widget("b", api::document!({"paint": "red"}));
+    second.set(&["apiVersion"], "example.com/v2");
+    let created = admin.post(&newer, &second).await.expect(201);
+    assert_eq!(created.str_at(&["spec", "paint"]), "red");
+    let stored = admin.get(&format!("{WIDGETS}/b")).await.expect(200);
+    assert_eq!(stored.str_at(&["spec", "color"]), "red");
+    server.take();
+    let list = admin.get(&newer).await.expect(200);
+    let paints = list.list_at(&["items"]).iter();
+    let paints: Vec<&str> = paints.map(|item| item.str_at(&["spec", "paint"])).collect();
+    assert_eq!(paints, ["blue", "red"]);
+    assert_eq!(server.take().len(), 1, "a list is converted at once");
+    let mut events = admin.watch(&format!("{newer}?watch=true")).await;
+    for paint in ["blue", "red"] {
+        let (event, object) = events.next().await.unwrap();
+        assert_eq!(
+            (event.as_str(), object.str_at(&["spec", "paint"])),
+            ("ADDED", paint)
+        );
+    }
+    let patch = api::document!({"spec": {"paint": "red"}});
+    let patched = admin.merge(&format!("{newer}/a"), &patch).await.expect(200);
+    assert_eq!(patched.str_at(&["spec", "paint"]), "red");
+    let (event, object) = events.next().await.unwrap();
+    assert_eq!(
+        (event.as_str(), object.str_at(&["spec", "paint"])),
+        ("MODIFIED", "red")
+    );
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_refuses_only_what_it_would_convert() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let failed = |asked: &Value| {
+        api::document!({
+            "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+            "response": {"uid": asked.str_at(&["request", "uid"]),
+                "result": {"status": "Failed", "message": "not today"}},
+        })
+    };
+    let server = HookServer::start(move |_, asked| Reply::Json(failed(asked))).await;
+    establish(&admin, &converted_by(&server)).await;
+    admin
+        .post(WIDGETS, &widget("a", api::document!({})))
+        .await
+        .expect(201);
+    admin.get(&format!("{WIDGETS}/a")).await.expect(200);
+    let refused = admin
+        .get(&format!("{}/a", WIDGETS.replace("v1", "v2")))
+        .await;
+    assert_eq!(refused.code, 500);
+    let told = refused.json();
+    assert_eq!(
+        told.str_at(&["message"]),
+        "conversion webhook for example.com/v1, Kind=Widget failed: not today"
+    );
+}
