@@ -45,6 +45,18 @@ impl Identity {
         }
     }
 
+    /// Who this is, as reviews and webhooks tell it.
+    pub(crate) fn user_info(&self) -> api::Value {
+        let mut info = api::document!({"username": self.user, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info.set(&["uid"], self.uid.as_str());
+        }
+        if !self.extra.is_empty() {
+            info.set(&["extra"], api::document!(self.extra));
+        }
+        info
+    }
+
     /// The administrator: member of `system:masters`.
     pub fn administrator() -> Identity {
         Identity::component("system:admin", &[MASTERS])

@@ -14,7 +14,6 @@ use crate::authorization::{Rule, node_name};
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
-use crate::identity::Identity;
 use crate::negotiate::Form;
 use crate::options;
 use crate::registry::set_owners;
@@ -36,7 +35,7 @@ pub(crate) async fn create(
         "SelfSubjectReview" => {
             let created = context.server.timestamp();
             review.set(&["metadata", "creationTimestamp"], created);
-            api::document!({"userInfo": user_info(&context.identity)})
+            api::document!({"userInfo": context.identity.user_info()})
         }
         "SelfSubjectRulesReview" => {
             let status = rules(context, &review)?;
@@ -84,18 +83,6 @@ fn api_group_version(resource: &Resource) -> String {
     format!("{}/{}", &*resource.group, &*resource.version)
 }
 
-/// Who somebody is, as reviews and webhooks tell it.
-pub(crate) fn user_info(identity: &Identity) -> Value {
-    let mut info = api::document!({"username": identity.user, "groups": identity.groups});
-    if !identity.uid.is_empty() {
-        info.set(&["uid"], identity.uid.as_str());
-    }
-    if !identity.extra.is_empty() {
-        info.set(&["extra"], api::document!(identity.extra));
-    }
-    info
-}
-
 async fn token(context: &Context, review: &Value) -> Result<Value, Status> {
     let audiences = strings(review.at(&["spec", "audiences"]));
     let token = review.str_at(&["spec", "token"]);
@@ -108,7 +95,7 @@ async fn token(context: &Context, review: &Value) -> Result<Value, Status> {
     Ok(match tokens.verify(token, &audiences) {
         Ok(verified) => {
             let mut status =
-                api::document!({"authenticated": true, "user": user_info(&verified.identity)});
+                api::document!({"authenticated": true, "user": verified.identity.user_info()});
             status.set(&["audiences"], api::document!(verified.audiences));
             status
         }

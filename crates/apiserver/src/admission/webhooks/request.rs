@@ -8,7 +8,6 @@ use api::{Resource, Value};
 use crate::admission::Admitted;
 use crate::admission_hooks::{Attributes, Operation, ReviewVersion};
 use crate::context::Context;
-use crate::reviews::user_info;
 
 /// The facts of a request that stay the same for all hooks.
 pub(super) struct Request<'a> {
@@ -169,7 +168,7 @@ impl<'a> Request<'a> {
         request.set(&["resource"], named(resource));
         request.set(&["requestKind"], requested.document());
         request.set(&["requestResource"], named(self.requested));
-        request.set(&["userInfo"], user_info(&self.context.identity));
+        request.set(&["userInfo"], self.context.identity.user_info());
         request.set(&["options"], self.options.clone());
         for (field, text) in [
             ("subResource", self.subresource),
