@@ -22,7 +22,6 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   conformance-data SUMMARY    write docs/conformance-data.md from a summary of `make conformance`
   skipped FILE                compare the tests that were skipped with tests/skipped.txt
   lines                       count the lines that are neither blank, comments nor tests, by package
-  layout                      move modules with children to name/mod.rs
 
 Judges (see the Makefile; they need root, and Go):
   conformance-images [NAME...], swap-control-plane [STAGE...], swap-node [ours|theirs], test-vm";
@@ -39,7 +38,6 @@ fn main() -> Result<()> {
         ["conformance-data", summary] => conformance_data::write(&root, summary.as_ref()),
         ["skipped", file] => skipped::compare(&root, file.as_ref()),
         ["lines"] => lines::print(&root),
-        ["layout"] => tidy::layout::apply(&root),
         ["conformance-images", ref names @ ..] => images::main(&root, names),
         ["swap-control-plane", ref stages @ ..] => swap_control_plane::main(&root, stages),
         ["swap-node", ref which @ ..] => swap_node::main(&root, which),
