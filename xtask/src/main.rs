@@ -2,6 +2,7 @@
 
 mod conformance_data;
 mod judges;
+mod lines;
 mod reference;
 mod repository;
 mod skipped;
@@ -20,7 +21,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   reference                   write docs/reference.md from the declarations in the source
   conformance-data SUMMARY    write docs/conformance-data.md from a summary of `make conformance`
   skipped FILE                compare the tests that were skipped with tests/skipped.txt
-  layout                      move modules with children to name/mod.rs
+  lines                       count the lines that are neither blank, comments nor tests, by package
 
 Judges (see the Makefile; they need root, and Go):
   conformance-images [NAME...], swap-control-plane [STAGE...], swap-node [ours|theirs], test-vm";
@@ -36,7 +37,7 @@ fn main() -> Result<()> {
         ["reference"] => reference::write(&root),
         ["conformance-data", summary] => conformance_data::write(&root, summary.as_ref()),
         ["skipped", file] => skipped::compare(&root, file.as_ref()),
-        ["layout"] => tidy::layout::apply(&root),
+        ["lines"] => lines::print(&root),
         ["conformance-images", ref names @ ..] => images::main(&root, names),
         ["swap-control-plane", ref stages @ ..] => swap_control_plane::main(&root, stages),
         ["swap-node", ref which @ ..] => swap_node::main(&root, which),

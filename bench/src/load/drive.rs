@@ -60,7 +60,7 @@ pub struct Load {
 }
 
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     pub per_second: f64,
     pub p99: Duration,
     /// CPU time of the server for one request.
@@ -69,7 +69,7 @@ pub struct Outcome {
 }
 
 /// Opens the connections, then times the requests.
-pub fn drive(target: &Target, load: &Load) -> Result<Outcome> {
+pub fn drive(target: &Target, load: &Load) -> Result<LoadOutcome> {
     let next = Arc::new(AtomicUsize::new(0));
     let start = Arc::new(Barrier::new(THREADS + 1));
     let threads: Vec<_> = (0..THREADS)
@@ -101,7 +101,7 @@ pub fn drive(target: &Target, load: &Load) -> Result<Outcome> {
     let cpu = cpu_time(&target.processes).saturating_sub(cpu);
     ensure!(times.len() == load.count, "requests were lost");
     times.sort_unstable();
-    Ok(Outcome {
+    Ok(LoadOutcome {
         per_second: times.len() as f64 / seconds,
         p99: times[times.len() * 99 / 100],
         cpu: cpu / times.len() as u32,

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use connection::{Connection, connector};
-use drive::{Load, Outcome, Target, drive, same};
+use drive::{Load, LoadOutcome, Target, drive, same};
 pub use servers::Server;
 pub use usage::{cpu_time, memory};
 
@@ -146,14 +146,14 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
 
 /// The figures of a row, per server.
 #[derive(Default)]
-struct Outcomes([Vec<Outcome>; 3]);
+struct Outcomes([Vec<LoadOutcome>; 3]);
 
 impl Outcomes {
-    fn add(&mut self, server: usize, outcome: Outcome) {
+    fn add(&mut self, server: usize, outcome: LoadOutcome) {
         self.0[server].push(outcome);
     }
 
-    fn median(&self, server: usize) -> Option<Outcome> {
+    fn median(&self, server: usize) -> Option<LoadOutcome> {
         let mut outcomes = self.0[server].clone();
         outcomes.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
         outcomes.get(outcomes.len() / 2).cloned()
@@ -162,11 +162,11 @@ impl Outcomes {
     fn print(&self, name: &str) {
         let [ours, upstream, nginx] = [0, 1, 2].map(|server| self.median(server));
         let Some(ours) = ours else { return };
-        let rate = |outcome: &Option<Outcome>| match outcome {
+        let rate = |outcome: &Option<LoadOutcome>| match outcome {
             Some(outcome) => format!("{:>8.0}/s", outcome.per_second),
             None => format!("{:>10}", "–"),
         };
-        let ratio = |outcome: &Option<Outcome>| match outcome {
+        let ratio = |outcome: &Option<LoadOutcome>| match outcome {
             Some(outcome) => format!("{:>8.2}×", ours.per_second / outcome.per_second),
             None => format!("{:>9}", "–"),
         };
@@ -271,7 +271,7 @@ impl Drop for Held {
     }
 }
 
-fn create(target: &Target, round: usize) -> Result<Outcome> {
+fn create(target: &Target, round: usize) -> Result<LoadOutcome> {
     let share = OBJECTS / (ROUNDS + 1);
     let count = share;
     create_range(target, MAPS, round * share, count)
@@ -285,11 +285,16 @@ fn fill(target: &Target) -> Result<()> {
     Ok(())
 }
 
-fn create_all(target: &Target, path: &'static str, count: usize) -> Result<Outcome> {
+fn create_all(target: &Target, path: &'static str, count: usize) -> Result<LoadOutcome> {
     create_range(target, path, 0, count)
 }
 
-fn create_range(target: &Target, path: &'static str, from: usize, count: usize) -> Result<Outcome> {
+fn create_range(
+    target: &Target,
+    path: &'static str,
+    from: usize,
+    count: usize,
+) -> Result<LoadOutcome> {
     // Created before the measurement.
     let requests: Vec<Arc<[u8]>> = (from..from + count)
         .map(|number| {
@@ -306,7 +311,7 @@ fn create_range(target: &Target, path: &'static str, from: usize, count: usize) 
     drive(target, &load)
 }
 
-fn read(target: &Target, row: &Row, count: usize, round: usize) -> Result<Outcome> {
+fn read(target: &Target, row: &Row, count: usize, round: usize) -> Result<LoadOutcome> {
     let request = target.request("GET", row.path, row.more, "");
     let load = Load {
         connections: row.connections,

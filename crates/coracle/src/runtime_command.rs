@@ -96,7 +96,8 @@ pub fn embedded_cni_plugin() -> runtime::config::OwnPlugin {
         name: network::cni::PLUGIN,
         call: std::sync::Arc::new(|variables: &BTreeMap<&str, String>, input: &[u8]| {
             let variables = network::cni::Variables::from(|name| variables.get(name).cloned());
-            Ok(network::cni::call(&variables, input)?)
+            let answer = network::cni::call(&variables, input);
+            answer.map_err(|failure| -> Box<dyn std::error::Error + Send + Sync> { failure.into() })
         }),
     }
 }

@@ -133,7 +133,7 @@ pub enum Effect {
 }
 
 /// A term that existing pods have, with how many of them are where.
-pub struct Held {
+pub struct HeldTerm {
     pub effect: Effect,
     pub term: Arc<Term>,
     pub count: Arc<Count>,
@@ -149,7 +149,7 @@ struct Tally {
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    held: BTreeMap<(Effect, String), Held>,
+    held: BTreeMap<(Effect, String), HeldTerm>,
     tallies: BTreeMap<String, Tally>,
     uses: u64,
 }
@@ -187,7 +187,7 @@ impl Counts {
     }
 
     /// Every term that existing pods have.
-    pub(crate) fn held(&self) -> impl Iterator<Item = &Held> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = &HeldTerm> {
         self.held.values()
     }
 
@@ -258,7 +258,7 @@ impl Counts {
                 continue;
             };
             let key = (effect, term.text.clone());
-            let held = self.held.entry(key.clone()).or_insert_with(|| Held {
+            let held = self.held.entry(key.clone()).or_insert_with(|| HeldTerm {
                 effect,
                 term: term.clone(),
                 count: Arc::default(),

@@ -43,7 +43,7 @@ use environment::Environment;
 use tokio_util::sync::CancellationToken;
 
 pub use affinity_terms::{AffinityTerms, Term};
-pub use counts::{Count, Effect, Held, Question};
+pub use counts::{Count, Effect, HeldTerm, Question};
 pub use decision::{NodeFit, NodeResult, SchedulingResult};
 pub use decisions::{DecisionRecord, Decisions};
 pub use disruption_budget::Budget;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{
     affinity_terms::Namespaces,
-    counts::{Count, Counts, Held, Question},
+    counts::{Count, Counts, HeldTerm, Question},
     node_info::NodeInfo,
     node_table::NodeTable,
     pod_info::PodInfo,
@@ -94,7 +94,7 @@ impl Snapshot {
     }
 
     /// Every term about other pods that pods on nodes have, with how many of them are where.
-    pub fn each_held_term(&self, visit: impl FnMut(&Held)) {
+    pub fn each_held_term(&self, visit: impl FnMut(&HeldTerm)) {
         self.counts.lock().held().for_each(visit);
     }
 

@@ -9,7 +9,7 @@ mod cycles;
 mod dependencies;
 mod documents;
 mod files;
-pub mod layout;
+mod layout;
 mod places;
 
 use std::path::Path;

@@ -130,7 +130,12 @@ impl ControlPlane<'_> {
             pod_range: Some(settings.pod_range.clone()),
             reserved_pod_ranges: Some(Arc::new({
                 let (layout, settings) = (self.layout.clone(), settings.clone());
-                move || Ok(ticket::assigned_pod_ranges(&layout, &settings)?)
+                move || {
+                    let assigned = ticket::assigned_pod_ranges(&layout, &settings);
+                    assigned.map_err(|error| -> Box<dyn std::error::Error + Send + Sync> {
+                        error.into()
+                    })
+                }
             })),
             without: Vec::new(),
         };

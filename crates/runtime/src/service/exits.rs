@@ -12,7 +12,7 @@ use super::{
 use crate::{
     records::ExitRecord,
     run_files,
-    shim::{Layout, client::News, protocol::Exit},
+    shim::{Layout, client::ShimReport, protocol::Exit},
 };
 
 pub struct Exits {
@@ -41,18 +41,22 @@ impl Exits {
     }
 
     /// Listens to one shim until it is gone or the server stops.
-    pub fn follow(self: &Arc<Self>, sandbox: String, mut news: mpsc::UnboundedReceiver<News>) {
+    pub fn follow(
+        self: &Arc<Self>,
+        sandbox: String,
+        mut reports: mpsc::UnboundedReceiver<ShimReport>,
+    ) {
         let exits = self.clone();
         tokio::spawn(async move {
             loop {
                 let next = tokio::select! {
                     biased;
                     () = exits.shutdown.cancelled() => return,
-                    next = news.recv() => next,
+                    next = reports.recv() => next,
                 };
                 let result = match next {
-                    Some(News::Exited(exit)) => exits.record(&sandbox, &exit),
-                    Some(News::Gone) | None => {
+                    Some(ShimReport::Exited(exit)) => exits.record(&sandbox, &exit),
+                    Some(ShimReport::Gone) | None => {
                         if let Err(error) = exits.shim_gone(&sandbox) {
                             let error = environment::chain(&error);
                             tracing::warn!(%error, sandbox, "cleaning up after a lost shim");

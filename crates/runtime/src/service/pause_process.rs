@@ -116,7 +116,7 @@ impl PauseProcesses {
                 None => group,
             },
         };
-        let (sender, news) = mpsc::unbounded_channel();
+        let (sender, reports) = mpsc::unbounded_channel();
         let directory = self.host.shim_directory(id);
         let shim = client::start(
             &config.shim_command,
@@ -128,7 +128,7 @@ impl PauseProcesses {
         .await
         .map_err(Error::shim("failed to start the shim"))?;
         self.sandboxes.set_shim(id, shim.clone());
-        self.exits.follow(id.to_owned(), news);
+        self.exits.follow(id.to_owned(), reports);
         if let Some(scope) = scope {
             let state = shim.state().await;
             let pid = state.map_err(Error::shim("failed to start the shim"))?.pid;

@@ -126,7 +126,7 @@ impl Recovery {
 
     async fn recover_sandbox(&self, id: &str, same_boot: bool) -> Result<(), Error> {
         let record = self.sandbox_table.record(id)?;
-        let (sender, news) = mpsc::unbounded_channel();
+        let (sender, reports) = mpsc::unbounded_channel();
         let shim = match same_boot {
             true => client::reconnect(&self.host.shim_directory(id), sender)
                 .await
@@ -160,7 +160,7 @@ impl Recovery {
         for container in self.container_table.of_sandbox(id) {
             self.recover_container(id, &container, there.remove(&container.id))?;
         }
-        self.exits.follow(id.to_owned(), news);
+        self.exits.follow(id.to_owned(), reports);
         Ok(())
     }
 

@@ -85,7 +85,7 @@ pub struct Start<'a> {
 
 /// What a shim reports without a request.
 #[derive(Debug)]
-pub enum News {
+pub enum ShimReport {
     Exited(Exit),
     /// The connection has ended: the shim is gone.
     Gone,
@@ -111,7 +111,7 @@ pub async fn start(
     data_dir: &Path,
     directory: &Path,
     config: &ShimConfig,
-    news: mpsc::UnboundedSender<News>,
+    reports: mpsc::UnboundedSender<ShimReport>,
 ) -> Result<Shim, Error> {
     let failed = |source: io::Error| Error::Socket {
         path: directory.to_owned(),
@@ -147,7 +147,7 @@ pub async fn start(
             tracing::warn!(%status, "a shim did not start");
         }
     });
-    attach(stream, news).map_err(failed)
+    attach(stream, reports).map_err(failed)
 }
 
 /// A shim of our own program runs from a sealed executable, as do its children that enter
@@ -168,18 +168,21 @@ fn shim_command(program: &OsString) -> tokio::process::Command {
 }
 
 /// Finds a shim that an earlier server started.
-pub async fn reconnect(directory: &Path, news: mpsc::UnboundedSender<News>) -> Result<Shim, Error> {
+pub async fn reconnect(
+    directory: &Path,
+    reports: mpsc::UnboundedSender<ShimReport>,
+) -> Result<Shim, Error> {
     let failed = |source: io::Error| Error::Socket {
         path: directory.to_owned(),
         source,
     };
     let stream = sys::connect(&Layout(directory).socket()).map_err(failed)?;
-    attach(stream, news).map_err(failed)
+    attach(stream, reports).map_err(failed)
 }
 
 fn attach(
     stream: std::os::unix::net::UnixStream,
-    news: mpsc::UnboundedSender<News>,
+    reports: mpsc::UnboundedSender<ShimReport>,
 ) -> io::Result<Shim> {
     stream.set_nonblocking(true)?;
     let (reader, mut write_half) = UnixStream::from_std(stream)?.into_split();
@@ -196,21 +199,21 @@ fn attach(
             }
         }
     });
-    tokio::spawn(read(reader, Arc::downgrade(&inner), news));
+    tokio::spawn(read(reader, Arc::downgrade(&inner), reports));
     Ok(Shim { inner })
 }
 
 async fn read(
     mut reader: OwnedReadHalf,
     inner: std::sync::Weak<Inner>,
-    news: mpsc::UnboundedSender<News>,
+    reports: mpsc::UnboundedSender<ShimReport>,
 ) {
     loop {
         let Some(message) = read_message(&mut reader).await else {
             break;
         };
         if let Some(exit) = message.exited {
-            let _ = news.send(News::Exited(exit));
+            let _ = reports.send(ShimReport::Exited(exit));
             continue;
         }
         let Some(inner) = inner.upgrade() else {
@@ -226,7 +229,7 @@ async fn read(
     if let Some(inner) = inner.upgrade() {
         *inner.waiting.lock() = None;
     }
-    let _ = news.send(News::Gone);
+    let _ = reports.send(ShimReport::Gone);
 }
 
 async fn read_message(reader: &mut OwnedReadHalf) -> Option<Message> {
