@@ -1,6 +1,6 @@
 //! The costs of calls: a library's where it says one, else those of the language.
 
-use super::range::{add_sizes, exact_size, per_element, unite_sizes, Estimate, UNKNOWN};
+use super::range::{Estimate, UNKNOWN, add_sizes, exact_size, per_element, unite_sizes};
 use super::{EntrySize, Estimator, Path};
 use crate::ast::{Call, Expr, Id};
 use crate::checked::Reference;
@@ -73,7 +73,13 @@ impl<'a> Estimator<'a> {
         let mut size: Option<SizeEstimate> = None;
         let mut add_overload = |estimator: &mut Self, overload: &str| {
             let share = estimator
-                .by_library(&call.function, overload, target.as_ref(), &arguments, &costs)
+                .by_library(
+                    &call.function,
+                    overload,
+                    target.as_ref(),
+                    &arguments,
+                    &costs,
+                )
                 .unwrap_or_else(|| {
                     estimator.by_language(id, overload, target.as_ref(), &arguments, &costs)
                 });
@@ -88,7 +94,9 @@ impl<'a> Estimator<'a> {
                 } else {
                     estimator.values.clone()
                 };
-                size = estimator.entry_size(argument.id).map(|entries| entries.value);
+                size = estimator
+                    .entry_size(argument.id)
+                    .map(|entries| entries.value);
                 let path = estimator.path_to(argument.id, &step);
                 estimator.set_path(id, path);
             }
@@ -229,9 +237,16 @@ impl<'a> Estimator<'a> {
                 Share::sized(reading(size), size)
             }
             (
-                "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string"
-                | "less_bytes" | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes"
-                | "equals" | "not_equals",
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
                 _,
                 [left, right],
             ) => {

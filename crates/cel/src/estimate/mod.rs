@@ -17,7 +17,7 @@ use crate::ast::{Comprehension, Constant, Expr, Id, Name};
 use crate::checked::CheckedAst;
 use crate::function::{SizeBounds, SizeEstimate};
 use crate::types::Type;
-use range::{exact_size, unite_sizes, NOTHING, UNKNOWN};
+use range::{NOTHING, UNKNOWN, exact_size, unite_sizes};
 
 /// Of a variable or a field.
 const SELECT: Estimate = Estimate::exactly(1);
@@ -355,12 +355,9 @@ fn literal_size(expr: &Expr) -> Option<u64> {
 /// Whether all values of a type have the same size.
 fn is_scalar(of: &Type) -> bool {
     match of {
-        Type::Bool
-        | Type::Int
-        | Type::Uint
-        | Type::Double
-        | Type::Duration
-        | Type::Timestamp => true,
+        Type::Bool | Type::Int | Type::Uint | Type::Double | Type::Duration | Type::Timestamp => {
+            true
+        }
         other => other.in_optional().is_some_and(is_scalar),
     }
 }

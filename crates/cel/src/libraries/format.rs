@@ -117,10 +117,20 @@ fn refused(is_refused: bool, reason: &str) -> Vec<String> {
 pub fn overloads() -> Vec<Overload> {
     let messages = optional(list(Type::String));
     let mut overloads = vec![
-        member("validate", "format-validate", [format_type(), Type::String], messages)
-            .calls(validate),
-        global("format.named", "format-named", [Type::String], optional(format_type()))
-            .calls(named),
+        member(
+            "validate",
+            "format-validate",
+            [format_type(), Type::String],
+            messages,
+        )
+        .calls(validate),
+        global(
+            "format.named",
+            "format-named",
+            [Type::String],
+            optional(format_type()),
+        )
+        .calls(named),
     ];
     // A function pointer cannot carry which format it stands for, so each has its own.
     let constants: [crate::function::Compute; 13] = [
@@ -139,8 +149,7 @@ pub fn overloads() -> Vec<Overload> {
         |_| Ok(constant(12)),
     ];
     for (format, function) in KNOWN.iter().zip(constants) {
-        overloads
-            .push(global(format.function, format.function, [], format_type()).calls(function));
+        overloads.push(global(format.function, format.function, [], format_type()).calls(function));
     }
     overloads
 }
@@ -156,7 +165,9 @@ fn named<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let index = KNOWN
         .iter()
         .position(|format| format.function.strip_prefix("format.") == Some(&**name));
-    Ok(Value::Optional(index.map(|index| Arc::new(constant(index)))))
+    Ok(Value::Optional(
+        index.map(|index| Arc::new(constant(index))),
+    ))
 }
 
 fn validate<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {

@@ -49,7 +49,9 @@ fn insert<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 fn add<'a>(map: &mut Map<'a>, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
     if map.get(&key).is_some() {
         let shown = crate::go_text::of(&key);
-        return Err(message(format!("insert failed: key {shown} already exists")));
+        return Err(message(format!(
+            "insert failed: key {shown} already exists"
+        )));
     }
     map.insert(key, value);
     Ok(())

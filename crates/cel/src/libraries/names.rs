@@ -48,7 +48,11 @@ pub(super) fn dns_1123_subdomain(name: &[u8]) -> Vec<String> {
 pub(super) fn dns_1035_label(name: &[u8]) -> Vec<String> {
     let mut messages = too_long(name, LABEL_BYTES);
     if !is_label(name) || !name[0].is_ascii_lowercase() {
-        messages.push(mismatch(LABEL_1035_RULE, LABEL_1035, &["my-name", "abc-123"]));
+        messages.push(mismatch(
+            LABEL_1035_RULE,
+            LABEL_1035,
+            &["my-name", "abc-123"],
+        ));
     }
     messages
 }
@@ -65,7 +69,11 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
         }
         [prefix, name] => {
             let prefix = dns_1123_subdomain(prefix.as_bytes());
-            messages.extend(prefix.iter().map(|message| format!("prefix part {message}")));
+            messages.extend(
+                prefix
+                    .iter()
+                    .map(|message| format!("prefix part {message}")),
+            );
             name
         }
         _ => {
@@ -143,9 +151,11 @@ pub(super) fn is_date(text: &str) -> bool {
                 .then(|| number * 10 + i16::from(**digit - b'0'))
         })
     };
-    let (Some(year), Some(month), Some(day)) =
-        (number(&[y1, y2, y3, y4]), number(&[m1, m2]), number(&[d1, d2]))
-    else {
+    let (Some(year), Some(month), Some(day)) = (
+        number(&[y1, y2, y3, y4]),
+        number(&[m1, m2]),
+        number(&[d1, d2]),
+    ) else {
         return false;
     };
     let (Ok(month), Ok(day)) = (i8::try_from(month), i8::try_from(day)) else {

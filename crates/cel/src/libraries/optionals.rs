@@ -14,16 +14,41 @@ pub fn overloads() -> Vec<Overload> {
     let optionals = || list(optional_v());
     vec![
         global("optional.of", "optional_of", [v()], optional_v()).calls(of),
-        global("optional.ofNonZeroValue", "optional_ofNonZeroValue", [v()], optional_v())
-            .calls(of_non_zero),
+        global(
+            "optional.ofNonZeroValue",
+            "optional_ofNonZeroValue",
+            [v()],
+            optional_v(),
+        )
+        .calls(of_non_zero),
         global("optional.none", "optional_none", [], optional_v())
             .calls(|_| Ok(Value::Optional(None))),
         member("value", "optional_value", [optional_v()], v()).calls(value),
         member("hasValue", "optional_hasValue", [optional_v()], Type::Bool).calls(has_value),
-        member("or", "optional_or_optional", [optional_v(), optional_v()], optional_v()),
-        member("orValue", "optional_orValue_value", [optional_v(), v()], v()),
-        global("_?._", "select_optional_field", [Type::Dyn, Type::String], optional_v()),
-        global("_[?_]", "list_optindex_optional_int", [list_v(), Type::Int], optional_v()),
+        member(
+            "or",
+            "optional_or_optional",
+            [optional_v(), optional_v()],
+            optional_v(),
+        ),
+        member(
+            "orValue",
+            "optional_orValue_value",
+            [optional_v(), v()],
+            v(),
+        ),
+        global(
+            "_?._",
+            "select_optional_field",
+            [Type::Dyn, Type::String],
+            optional_v(),
+        ),
+        global(
+            "_[?_]",
+            "list_optindex_optional_int",
+            [list_v(), Type::Int],
+            optional_v(),
+        ),
         global(
             "_[?_]",
             "optional_list_optindex_optional_int",
@@ -56,7 +81,13 @@ pub fn overloads() -> Vec<Overload> {
         ),
         member("last", "list_last", [list_v()], optional_v()).calls(last),
         member("first", "list_first", [list_v()], optional_v()).calls(first),
-        global("optional.unwrap", "optional_unwrap", [optionals()], list_v()).calls(unwrap),
+        global(
+            "optional.unwrap",
+            "optional_unwrap",
+            [optionals()],
+            list_v(),
+        )
+        .calls(unwrap),
         member("unwrapOpt", "optional_unwrapOpt", [optionals()], list_v()).calls(unwrap),
     ]
 }
@@ -111,7 +142,9 @@ fn has_value<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 
 fn first<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [list] if list.list_len().is_some() => Ok(list.item(0).map_or(Value::Optional(None), Value::some)),
+        [list] if list.list_len().is_some() => {
+            Ok(list.item(0).map_or(Value::Optional(None), Value::some))
+        }
         _ => Err(EvalError::NoSuchOverload),
     }
 }

@@ -28,21 +28,54 @@ pub fn overloads() -> Vec<Overload> {
     let two = || [quantity_type(), quantity_type()];
     let with_int = || [quantity_type(), Type::Int];
     vec![
-        global("quantity", "string_to_quantity", [Type::String], quantity_type()).calls(parse),
-        global("isQuantity", "is_quantity_string", [Type::String], Type::Bool).calls(is_quantity),
+        global(
+            "quantity",
+            "string_to_quantity",
+            [Type::String],
+            quantity_type(),
+        )
+        .calls(parse),
+        global(
+            "isQuantity",
+            "is_quantity_string",
+            [Type::String],
+            Type::Bool,
+        )
+        .calls(is_quantity),
         global("sign", "quantity_sign", [quantity_type()], Type::Int)
             .calls(|arguments| Ok(Value::Int(one(arguments)?.sign()))),
-        member("isGreaterThan", "quantity_is_greater_than", two(), Type::Bool)
-            .calls(|arguments| Ok(compare(arguments)?.is_gt().into())),
+        member(
+            "isGreaterThan",
+            "quantity_is_greater_than",
+            two(),
+            Type::Bool,
+        )
+        .calls(|arguments| Ok(compare(arguments)?.is_gt().into())),
         member("isLessThan", "quantity_is_less_than", two(), Type::Bool)
             .calls(|arguments| Ok(compare(arguments)?.is_lt().into())),
         member("compareTo", "quantity_compare_to", two(), Type::Int)
             .calls(|arguments| Ok(Value::Int(compare(arguments)? as i64))),
-        member("asApproximateFloat", "quantity_get_float", [quantity_type()], Type::Double)
-            .calls(|arguments| Ok(Value::Double(one(arguments)?.approximate()))),
-        member("asInteger", "quantity_get_int", [quantity_type()], Type::Int).calls(as_integer),
-        member("isInteger", "quantity_is_integer", [quantity_type()], Type::Bool)
-            .calls(|arguments| Ok(one(arguments)?.as_integer().is_some().into())),
+        member(
+            "asApproximateFloat",
+            "quantity_get_float",
+            [quantity_type()],
+            Type::Double,
+        )
+        .calls(|arguments| Ok(Value::Double(one(arguments)?.approximate()))),
+        member(
+            "asInteger",
+            "quantity_get_int",
+            [quantity_type()],
+            Type::Int,
+        )
+        .calls(as_integer),
+        member(
+            "isInteger",
+            "quantity_is_integer",
+            [quantity_type()],
+            Type::Bool,
+        )
+        .calls(|arguments| Ok(one(arguments)?.as_integer().is_some().into())),
         member("add", "quantity_add", two(), quantity_type()).calls(add),
         member("add", "quantity_add_int", with_int(), quantity_type()).calls(add),
         member("sub", "quantity_sub", two(), quantity_type()).calls(sub),

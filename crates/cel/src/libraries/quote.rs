@@ -50,7 +50,10 @@ mod tests {
     #[test]
     fn unprintable_characters_are_escaped_as_go_escapes_them() {
         assert_eq!(quoted("a\"b\\\n\u{7f}\u{1}"), r#""a\"b\\\n\x7f\x01""#);
-        assert_eq!(quoted("é\u{301}\u{200b}\u{a0}"), "\"é\u{301}\\u200b\\u00a0\"");
+        assert_eq!(
+            quoted("é\u{301}\u{200b}\u{a0}"),
+            "\"é\u{301}\\u200b\\u00a0\""
+        );
         assert_eq!(quoted("\u{10ffff}😀"), "\"\\U0010ffff😀\"");
     }
 }

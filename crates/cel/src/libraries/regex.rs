@@ -9,9 +9,20 @@ use crate::value::{Text, Value};
 pub fn overloads() -> Vec<Overload> {
     let strings = || list(Type::String);
     vec![
-        member("find", "string_find_string", [Type::String, Type::String], Type::String).calls(find),
-        member("findAll", "string_find_all_string", [Type::String, Type::String], strings())
-            .calls(find_all),
+        member(
+            "find",
+            "string_find_string",
+            [Type::String, Type::String],
+            Type::String,
+        )
+        .calls(find),
+        member(
+            "findAll",
+            "string_find_all_string",
+            [Type::String, Type::String],
+            strings(),
+        )
+        .calls(find_all),
         member(
             "findAll",
             "string_find_all_string_int",

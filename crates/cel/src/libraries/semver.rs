@@ -161,7 +161,9 @@ impl Semver {
         };
         let patch = parse_number(["patch", "Patch"], patch)?;
         let identifiers = prerelease.into_iter().flat_map(|text| text.split('.'));
-        let prerelease = identifiers.map(Identifier::parse).collect::<Result<_, _>>()?;
+        let prerelease = identifiers
+            .map(Identifier::parse)
+            .collect::<Result<_, _>>()?;
         for identifier in build.into_iter().flat_map(|text| text.split('.')) {
             if identifier.is_empty() {
                 return Err(SemverError::EmptyBuild);

@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
-pub use self::syntax::{PatternError, Reason};
 use self::syntax::translate;
+pub use self::syntax::{PatternError, Reason};
 use crate::error::EvalError;
 
 /// So many compiled patterns are kept; then the cache starts anew.

@@ -144,17 +144,29 @@ impl<'a> Parser<'a> {
                     rest = &rest[1..];
                 }
                 '^' => {
-                    let text = if self.flags.multi_line { "(?m:^)" } else { r"\A" };
+                    let text = if self.flags.multi_line {
+                        "(?m:^)"
+                    } else {
+                        r"\A"
+                    };
                     self.atom(text)?;
                     rest = &rest[1..];
                 }
                 '$' => {
-                    let text = if self.flags.multi_line { "(?m:$)" } else { r"\z" };
+                    let text = if self.flags.multi_line {
+                        "(?m:$)"
+                    } else {
+                        r"\z"
+                    };
                     self.atom(text)?;
                     rest = &rest[1..];
                 }
                 '.' => {
-                    let text = if self.flags.dot_matches_newline { "(?s:.)" } else { r"[^\n]" };
+                    let text = if self.flags.dot_matches_newline {
+                        "(?s:.)"
+                    } else {
+                        r"[^\n]"
+                    };
                     self.atom(text)?;
                     rest = &rest[1..];
                 }
@@ -294,10 +306,7 @@ impl<'a> Parser<'a> {
                     return Ok(after);
                 }
                 _ => {
-                    return Err(error(
-                        Reason::PerlSyntax,
-                        &rest[..rest.len() - after.len()],
-                    ));
+                    return Err(error(Reason::PerlSyntax, &rest[..rest.len() - after.len()]));
                 }
             }
             saw_flag = true;
@@ -515,7 +524,10 @@ fn parse_count(text: &str) -> Option<(Option<u64>, &str)> {
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {
         return None;
     }
-    let count = digits.parse().ok().filter(|count: &u64| *count < 1_000_000_000);
+    let count = digits
+        .parse()
+        .ok()
+        .filter(|count: &u64| *count < 1_000_000_000);
     Some((count, rest))
 }
 
@@ -565,7 +577,10 @@ fn hexadecimal(text: &str) -> Result<(u32, &str), &str> {
     if first != '{' {
         let second = characters.next();
         let rest = characters.as_str();
-        let digits = (first.to_digit(16), second.and_then(|digit| digit.to_digit(16)));
+        let digits = (
+            first.to_digit(16),
+            second.and_then(|digit| digit.to_digit(16)),
+        );
         return match digits {
             (Some(high), Some(low)) => Ok((high * 16 + low, rest)),
             _ => Err(rest),
@@ -575,7 +590,11 @@ fn hexadecimal(text: &str) -> Result<(u32, &str), &str> {
     while let Some(character) = characters.next() {
         let rest = characters.as_str();
         if character == '}' {
-            return if count > 0 { Ok((code, rest)) } else { Err(rest) };
+            return if count > 0 {
+                Ok((code, rest))
+            } else {
+                Err(rest)
+            };
         }
         let Some(digit) = character.to_digit(16) else {
             return Err(rest);

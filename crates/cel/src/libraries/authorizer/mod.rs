@@ -1,9 +1,9 @@
 //! Kubernetes' library for authorization checks: `authorizer.group("apps").resource("deployments")
 //! .namespace("a").check("get").allowed()`. The host decides, behind [`Authorizer`].
 
-mod values;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::sync::Arc;
 
@@ -33,7 +33,10 @@ pub struct Attributes {
 pub enum Subject {
     /// The user of the request.
     Requester,
-    ServiceAccount { namespace: String, name: String },
+    ServiceAccount {
+        namespace: String,
+        name: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +90,20 @@ pub fn overloads() -> Vec<Overload> {
     let resource = || [resource_check_type(), Type::String];
     let decision = || [decision_type()];
     vec![
-        member("path", "authorizer_path", [authorizer_type(), Type::String], path_check_type())
-            .calls(path),
-        member("group", "authorizer_group", [authorizer_type(), Type::String], group_check_type())
-            .calls(group),
+        member(
+            "path",
+            "authorizer_path",
+            [authorizer_type(), Type::String],
+            path_check_type(),
+        )
+        .calls(path),
+        member(
+            "group",
+            "authorizer_group",
+            [authorizer_type(), Type::String],
+            group_check_type(),
+        )
+        .calls(group),
         member(
             "serviceAccount",
             "authorizer_serviceaccount",
@@ -105,14 +118,34 @@ pub fn overloads() -> Vec<Overload> {
             resource_check_type(),
         )
         .calls(group_resource),
-        member("subresource", "resourcecheck_subresource", resource(), resource_check_type())
-            .calls(|arguments| narrowed(arguments, |check| &mut check.subresource)),
-        member("namespace", "resourcecheck_namespace", resource(), resource_check_type())
-            .calls(|arguments| narrowed(arguments, |check| &mut check.namespace)),
-        member("name", "resourcecheck_name", resource(), resource_check_type())
-            .calls(|arguments| narrowed(arguments, |check| &mut check.name)),
-        member("check", "pathcheck_check", [path_check_type(), Type::String], decision_type())
-            .calls(check),
+        member(
+            "subresource",
+            "resourcecheck_subresource",
+            resource(),
+            resource_check_type(),
+        )
+        .calls(|arguments| narrowed(arguments, |check| &mut check.subresource)),
+        member(
+            "namespace",
+            "resourcecheck_namespace",
+            resource(),
+            resource_check_type(),
+        )
+        .calls(|arguments| narrowed(arguments, |check| &mut check.namespace)),
+        member(
+            "name",
+            "resourcecheck_name",
+            resource(),
+            resource_check_type(),
+        )
+        .calls(|arguments| narrowed(arguments, |check| &mut check.name)),
+        member(
+            "check",
+            "pathcheck_check",
+            [path_check_type(), Type::String],
+            decision_type(),
+        )
+        .calls(check),
         member("check", "resourcecheck_check", resource(), decision_type()).calls(check),
         member("errored", "decision_errored", decision(), Type::Bool)
             .calls(|arguments| decided(arguments, |decision| decision.error.is_some().into())),
@@ -131,10 +164,20 @@ pub fn overloads() -> Vec<Overload> {
 pub fn selector_overloads() -> Vec<Overload> {
     let resource = || [resource_check_type(), Type::String];
     vec![
-        member("fieldSelector", "authorizer_fieldselector", resource(), resource_check_type())
-            .calls(|arguments| narrowed(arguments, |check| &mut check.field_selector)),
-        member("labelSelector", "authorizer_labelselector", resource(), resource_check_type())
-            .calls(|arguments| narrowed(arguments, |check| &mut check.label_selector)),
+        member(
+            "fieldSelector",
+            "authorizer_fieldselector",
+            resource(),
+            resource_check_type(),
+        )
+        .calls(|arguments| narrowed(arguments, |check| &mut check.field_selector)),
+        member(
+            "labelSelector",
+            "authorizer_labelselector",
+            resource(),
+            resource_check_type(),
+        )
+        .calls(|arguments| narrowed(arguments, |check| &mut check.label_selector)),
     ]
 }
 
@@ -227,7 +270,10 @@ fn check<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         Ok(check) => (&check.authorizer, Target::Path(check.path.clone())),
         Err(_) => {
             let check = downcast::<ResourceCheck>(check)?;
-            (&check.authorizer, Target::Resource(check.attributes.clone()))
+            (
+                &check.authorizer,
+                Target::Resource(check.attributes.clone()),
+            )
         }
     };
     let decision = authorizer.check(verb, target);

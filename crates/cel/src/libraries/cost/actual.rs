@@ -28,7 +28,9 @@ fn extension(overload: &str, arguments: &[Value<'_>], result: Option<&Value<'_>>
     match overload {
         "list_sets_contains_list" | "list_sets_intersects_list" => sets(1),
         "list_sets_equivalent_list" => sets(2),
-        "list_slice" | "lists_range" | "list_reverse" => Some(new_list(1.0, result.map_or(1, size))),
+        "list_slice" | "lists_range" | "list_reverse" => {
+            Some(new_list(1.0, result.map_or(1, size)))
+        }
         "list_flatten" | "list_flatten_int" => {
             let depth = match arguments.get(1) {
                 Some(Value::Int(depth)) => *depth as f64,
@@ -93,10 +95,19 @@ fn kubernetes(
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             Some(first.map_or(0, traversal))
         }
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey"
-        | "cidr" | "isIP" | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
-            Some(text(size(first?), TEXT))
-        }
+        "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "jsonpatch.escapeKey"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver" => Some(text(size(first?), TEXT)),
         "replace" | "split" | "ip.isCanonical" => Some(text(size(first?), 2.0 * TEXT)),
         "join" => first.map(|_| text(result.map_or(1, size), 2.0 * TEXT)),
         "find" | "findAll" => {
@@ -105,13 +116,33 @@ fn kubernetes(
         }
         "ip" if overload == "cidr_ip" => first.map(|_| 1),
         "ip" => Some(text(size(first?), TEXT)),
-        "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-        | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" | "format.named"
-        | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan"
-        | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor" | "patch"
-        | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => {
-            Some(1)
-        }
+        "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "format.named"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => Some(1),
         "containsIP" => {
             let (range, other) = (size(first?), size(second?));
             let parsed = overload == "cidr_contains_ip_string";

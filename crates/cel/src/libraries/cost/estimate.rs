@@ -162,7 +162,10 @@ impl Call<'_> {
             }
             "find" | "findAll" => {
                 let (text, pattern) = (target?, first?);
-                let cost = text.plus(Range::exactly(1)).by(TEXT).times(pattern.by(PATTERN));
+                let cost = text
+                    .plus(Range::exactly(1))
+                    .by(TEXT)
+                    .times(pattern.by(PATTERN));
                 let size = Range {
                     min: 0,
                     max: text.max,
@@ -173,11 +176,32 @@ impl Call<'_> {
             "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver"
             | "isSemver" => Some(first?.by(TEXT).cost()),
             "ip.isCanonical" => Some(first?.by(2.0 * TEXT).cost()),
-            "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-            | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast"
-            | "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat"
-            | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor"
-            | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath"
+            "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
             | "getQuery" => one,
             "containsIP" => {
                 let parsed = match overload {
@@ -203,7 +227,13 @@ impl Call<'_> {
             },
             "includes" if overload == "dra_includes_dyn_dyn" => {
                 self.target?;
-                Some(Range { min: 0, max: MAX_DEVICE_VALUES }.cost())
+                Some(
+                    Range {
+                        min: 0,
+                        max: MAX_DEVICE_VALUES,
+                    }
+                    .cost(),
+                )
             }
             _ => None,
         }

@@ -15,16 +15,45 @@ use crate::value::Value;
 
 /// The types of items that can be ordered, with their names in the identifiers of overloads.
 const COMPARABLE: [(Type, [&str; 3]); 8] = [
-    (Type::Int, ["list_int_is_sorted_bool", "list_int_max_int", "list_int_min_int"]),
-    (Type::Uint, ["list_uint_is_sorted_bool", "list_uint_max_uint", "list_uint_min_uint"]),
+    (
+        Type::Int,
+        [
+            "list_int_is_sorted_bool",
+            "list_int_max_int",
+            "list_int_min_int",
+        ],
+    ),
+    (
+        Type::Uint,
+        [
+            "list_uint_is_sorted_bool",
+            "list_uint_max_uint",
+            "list_uint_min_uint",
+        ],
+    ),
     (
         Type::Double,
-        ["list_double_is_sorted_bool", "list_double_max_double", "list_double_min_double"],
+        [
+            "list_double_is_sorted_bool",
+            "list_double_max_double",
+            "list_double_min_double",
+        ],
     ),
-    (Type::Bool, ["list_bool_is_sorted_bool", "list_bool_max_bool", "list_bool_min_bool"]),
+    (
+        Type::Bool,
+        [
+            "list_bool_is_sorted_bool",
+            "list_bool_max_bool",
+            "list_bool_min_bool",
+        ],
+    ),
     (
         Type::Duration,
-        ["list_duration_is_sorted_bool", "list_duration_max_duration", "list_duration_min_duration"],
+        [
+            "list_duration_is_sorted_bool",
+            "list_duration_max_duration",
+            "list_duration_min_duration",
+        ],
     ),
     (
         Type::Timestamp,
@@ -36,9 +65,20 @@ const COMPARABLE: [(Type, [&str; 3]); 8] = [
     ),
     (
         Type::String,
-        ["list_string_is_sorted_bool", "list_string_max_string", "list_string_min_string"],
+        [
+            "list_string_is_sorted_bool",
+            "list_string_max_string",
+            "list_string_min_string",
+        ],
     ),
-    (Type::Bytes, ["list_bytes_is_sorted_bool", "list_bytes_max_bytes", "list_bytes_min_bytes"]),
+    (
+        Type::Bytes,
+        [
+            "list_bytes_is_sorted_bool",
+            "list_bytes_max_bytes",
+            "list_bytes_min_bytes",
+        ],
+    ),
 ];
 
 pub fn overloads() -> Vec<Overload> {
@@ -47,9 +87,15 @@ pub fn overloads() -> Vec<Overload> {
         overloads.push(member("isSorted", id, [list(of)], Type::Bool).calls(is_sorted));
     }
     let sums: [(Type, &'static str, Compute); 4] = [
-        (Type::Int, "list_int_sum_int", |arguments| sum(arguments, Value::Int(0))),
-        (Type::Uint, "list_uint_sum_uint", |arguments| sum(arguments, Value::Uint(0))),
-        (Type::Double, "list_double_sum_double", |arguments| sum(arguments, Value::Double(0.0))),
+        (Type::Int, "list_int_sum_int", |arguments| {
+            sum(arguments, Value::Int(0))
+        }),
+        (Type::Uint, "list_uint_sum_uint", |arguments| {
+            sum(arguments, Value::Uint(0))
+        }),
+        (Type::Double, "list_double_sum_double", |arguments| {
+            sum(arguments, Value::Double(0.0))
+        }),
         (Type::Duration, "list_duration_sum_duration", |arguments| {
             sum(arguments, Value::Duration(0))
         }),
@@ -58,14 +104,16 @@ pub fn overloads() -> Vec<Overload> {
         overloads.push(member("sum", id, [list(of.clone())], of).calls(function));
     }
     for (of, [_, id, _]) in COMPARABLE {
-        overloads.push(member("max", id, [list(of.clone())], of).calls(|arguments| {
-            extreme(arguments, "max", Ordering::Less)
-        }));
+        overloads.push(
+            member("max", id, [list(of.clone())], of)
+                .calls(|arguments| extreme(arguments, "max", Ordering::Less)),
+        );
     }
     for (of, [_, _, id]) in COMPARABLE {
-        overloads.push(member("min", id, [list(of.clone())], of).calls(|arguments| {
-            extreme(arguments, "min", Ordering::Greater)
-        }));
+        overloads.push(
+            member("min", id, [list(of.clone())], of)
+                .calls(|arguments| extreme(arguments, "min", Ordering::Greater)),
+        );
     }
     let item = || [list(parameter("A")), parameter("A")];
     overloads.push(member("indexOf", "list_a_index_of_int", item(), Type::Int).calls(index_of));

@@ -160,8 +160,7 @@ fn parse_v6(whole: &str) -> Result<Parsed<'_>, AddressError> {
         let (value, length) = group(whole, rest)?;
         if rest[length..].starts_with('.') {
             if gap.is_none() && filled != 12 {
-                let reason =
-                    "embedded IPv4 address must replace the final 2 fields of the address";
+                let reason = "embedded IPv4 address must replace the final 2 fields of the address";
                 return Err(wrong_at(whole, reason, rest));
             }
             if filled + 4 > 16 {

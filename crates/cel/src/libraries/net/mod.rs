@@ -39,17 +39,43 @@ pub fn ip_overloads() -> Vec<Overload> {
     vec![
         global("ip", "string_to_ip", [Type::String], ip_type()).calls(ip),
         member("family", "ip_family", [ip_type()], Type::Int).calls(family),
-        global("ip.isCanonical", "ip_is_canonical", [Type::String], Type::Bool).calls(is_canonical),
-        member("isUnspecified", "ip_is_unspecified", [ip_type()], Type::Bool)
-            .calls(|arguments| property(arguments, |address| address.is_unspecified())),
+        global(
+            "ip.isCanonical",
+            "ip_is_canonical",
+            [Type::String],
+            Type::Bool,
+        )
+        .calls(is_canonical),
+        member(
+            "isUnspecified",
+            "ip_is_unspecified",
+            [ip_type()],
+            Type::Bool,
+        )
+        .calls(|arguments| property(arguments, |address| address.is_unspecified())),
         member("isLoopback", "ip_is_loopback", [ip_type()], Type::Bool)
             .calls(|arguments| property(arguments, |address| address.is_loopback())),
-        member("isLinkLocalMulticast", "ip_is_link_local_multicast", [ip_type()], Type::Bool)
-            .calls(|arguments| property(arguments, is_link_local_multicast)),
-        member("isLinkLocalUnicast", "ip_is_link_local_unicast", [ip_type()], Type::Bool)
-            .calls(|arguments| property(arguments, is_link_local_unicast)),
-        member("isGlobalUnicast", "ip_is_global_unicast", [ip_type()], Type::Bool)
-            .calls(|arguments| property(arguments, is_global_unicast)),
+        member(
+            "isLinkLocalMulticast",
+            "ip_is_link_local_multicast",
+            [ip_type()],
+            Type::Bool,
+        )
+        .calls(|arguments| property(arguments, is_link_local_multicast)),
+        member(
+            "isLinkLocalUnicast",
+            "ip_is_link_local_unicast",
+            [ip_type()],
+            Type::Bool,
+        )
+        .calls(|arguments| property(arguments, is_link_local_unicast)),
+        member(
+            "isGlobalUnicast",
+            "ip_is_global_unicast",
+            [ip_type()],
+            Type::Bool,
+        )
+        .calls(|arguments| property(arguments, is_global_unicast)),
         global("isIP", "is_ip", [Type::String], Type::Bool).calls(is_ip),
         global("string", "ip_to_string", [ip_type()], Type::String).calls(ip_to_string),
     ]
@@ -58,16 +84,42 @@ pub fn ip_overloads() -> Vec<Overload> {
 pub fn cidr_overloads() -> Vec<Overload> {
     vec![
         global("cidr", "string_to_cidr", [Type::String], cidr_type()).calls(cidr),
-        member("containsIP", "cidr_contains_ip_string", [cidr_type(), Type::String], Type::Bool)
-            .calls(contains_ip),
-        member("containsIP", "cidr_contains_ip_ip", [cidr_type(), ip_type()], Type::Bool)
-            .calls(contains_ip),
-        member("containsCIDR", "cidr_contains_cidr_string", [cidr_type(), Type::String], Type::Bool)
-            .calls(contains_cidr),
-        member("containsCIDR", "cidr_contains_cidr", [cidr_type(), cidr_type()], Type::Bool)
-            .calls(contains_cidr),
+        member(
+            "containsIP",
+            "cidr_contains_ip_string",
+            [cidr_type(), Type::String],
+            Type::Bool,
+        )
+        .calls(contains_ip),
+        member(
+            "containsIP",
+            "cidr_contains_ip_ip",
+            [cidr_type(), ip_type()],
+            Type::Bool,
+        )
+        .calls(contains_ip),
+        member(
+            "containsCIDR",
+            "cidr_contains_cidr_string",
+            [cidr_type(), Type::String],
+            Type::Bool,
+        )
+        .calls(contains_cidr),
+        member(
+            "containsCIDR",
+            "cidr_contains_cidr",
+            [cidr_type(), cidr_type()],
+            Type::Bool,
+        )
+        .calls(contains_cidr),
         member("ip", "cidr_ip", [cidr_type()], ip_type()).calls(cidr_ip),
-        member("prefixLength", "cidr_prefix_length", [cidr_type()], Type::Int).calls(prefix_length),
+        member(
+            "prefixLength",
+            "cidr_prefix_length",
+            [cidr_type()],
+            Type::Int,
+        )
+        .calls(prefix_length),
         member("masked", "cidr_masked", [cidr_type()], cidr_type()).calls(cidr_masked),
         global("isCIDR", "is_cidr", [Type::String], Type::Bool).calls(is_cidr),
         global("string", "cidr_to_string", [cidr_type()], Type::String).calls(cidr_to_string),

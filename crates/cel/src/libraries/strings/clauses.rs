@@ -5,7 +5,10 @@ pub(crate) fn clause(text: &[u8]) -> Result<(Option<i64>, u8, &[u8]), String> {
     let mut rest = text;
     let mut precision = None;
     if let Some(digits) = rest.strip_prefix(b".") {
-        let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let count = digits
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         let (digits, after) = digits.split_at(count);
         if after.is_empty() {
             let problem = "could not find end of precision specifier";

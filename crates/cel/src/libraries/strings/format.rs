@@ -32,9 +32,8 @@ pub(super) fn format<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError
         if rest.is_empty() {
             return Err(message("unexpected end of string"));
         }
-        let (precision, letter, after) = clauses::clause(rest).map_err(|problem| {
-            message(format!("could not parse formatting clause: {problem}"))
-        })?;
+        let (precision, letter, after) = clauses::clause(rest)
+            .map_err(|problem| message(format!("could not parse formatting clause: {problem}")))?;
         let text = filled(&item, letter, precision).map_err(|problem| match problem {
             Problem::Message(problem) => message(format!("error during formatting: {problem}")),
             Problem::TooLong(error) => error,

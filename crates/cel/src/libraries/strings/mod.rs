@@ -23,11 +23,27 @@ pub fn overloads(version: u32) -> Vec<Overload> {
     let mut overloads = vec![
         member("charAt", "string_char_at_int", with_int(), string.clone()).calls(char_at),
         member("indexOf", "string_index_of_string", two(), Type::Int).calls(index_of),
-        member("indexOf", "string_index_of_string_int", two_and_int(), Type::Int).calls(index_of),
-        member("lastIndexOf", "string_last_index_of_string", two(), Type::Int)
-            .calls(last_index_of),
-        member("lastIndexOf", "string_last_index_of_string_int", two_and_int(), Type::Int)
-            .calls(last_index_of),
+        member(
+            "indexOf",
+            "string_index_of_string_int",
+            two_and_int(),
+            Type::Int,
+        )
+        .calls(index_of),
+        member(
+            "lastIndexOf",
+            "string_last_index_of_string",
+            two(),
+            Type::Int,
+        )
+        .calls(last_index_of),
+        member(
+            "lastIndexOf",
+            "string_last_index_of_string_int",
+            two_and_int(),
+            Type::Int,
+        )
+        .calls(last_index_of),
         member("lowerAscii", "string_lower_ascii", one(), string.clone())
             .calls(|arguments| mapped(arguments, |text| text.to_ascii_lowercase())),
         member(
@@ -45,8 +61,20 @@ pub fn overloads(version: u32) -> Vec<Overload> {
         )
         .calls(replace),
         member("split", "string_split_string", two(), list(Type::String)).calls(split),
-        member("split", "string_split_string_int", two_and_int(), list(Type::String)).calls(split),
-        member("substring", "string_substring_int", with_int(), string.clone()).calls(substring),
+        member(
+            "split",
+            "string_split_string_int",
+            two_and_int(),
+            list(Type::String),
+        )
+        .calls(split),
+        member(
+            "substring",
+            "string_substring_int",
+            with_int(),
+            string.clone(),
+        )
+        .calls(substring),
         member(
             "substring",
             "string_substring_int_int",
@@ -60,20 +88,28 @@ pub fn overloads(version: u32) -> Vec<Overload> {
     ];
     if version >= 1 {
         overloads.push(
-            member("format", "string_format", [Type::String, list(Type::Dyn)], string.clone())
-                .calls(format::format),
+            member(
+                "format",
+                "string_format",
+                [Type::String, list(Type::Dyn)],
+                string.clone(),
+            )
+            .calls(format::format),
         );
         overloads.push(
             global("strings.quote", "strings_quote", one(), string.clone())
                 .calls(|arguments| mapped(arguments, quote)),
         );
     }
+    overloads.push(member("join", "list_join", [list(Type::String)], string.clone()).calls(join));
     overloads.push(
-        member("join", "list_join", [list(Type::String)], string.clone()).calls(join),
-    );
-    overloads.push(
-        member("join", "list_join_string", [list(Type::String), Type::String], string)
-            .calls(join),
+        member(
+            "join",
+            "list_join_string",
+            [list(Type::String), Type::String],
+            string,
+        )
+        .calls(join),
     );
     overloads
 }
@@ -135,7 +171,11 @@ fn char_at<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 fn index_of<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let (text, sought, offset) = match arguments {
         [Value::String(text), Value::String(sought)] => (text, sought, 0),
-        [Value::String(text), Value::String(sought), Value::Int(offset)] => (text, sought, *offset),
+        [
+            Value::String(text),
+            Value::String(sought),
+            Value::Int(offset),
+        ] => (text, sought, *offset),
         _ => return Err(EvalError::NoSuchOverload),
     };
     if sought.is_empty() {
@@ -157,9 +197,11 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 fn last_index_of<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let (text, sought, offset) = match arguments {
         [Value::String(text), Value::String(sought)] => (text, sought, None),
-        [Value::String(text), Value::String(sought), Value::Int(offset)] => {
-            (text, sought, Some(*offset))
-        }
+        [
+            Value::String(text),
+            Value::String(sought),
+            Value::Int(offset),
+        ] => (text, sought, Some(*offset)),
         _ => return Err(EvalError::NoSuchOverload),
     };
     let count = characters(text) as i64;
@@ -183,17 +225,20 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         end -= 1;
     }
     let found = text[..end].rfind(&**sought);
-    Ok(Value::Int(found.map_or(-1, |found| {
-        characters(&text[..found]) as i64
-    })))
+    Ok(Value::Int(
+        found.map_or(-1, |found| characters(&text[..found]) as i64),
+    ))
 }
 
 fn replace<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let (text, old, new, limit) = match arguments {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
-        [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
-            (text, old, new, *limit)
-        }
+        [
+            Value::String(text),
+            Value::String(old),
+            Value::String(new),
+            Value::Int(limit),
+        ] => (text, old, new, *limit),
         _ => return Err(EvalError::NoSuchOverload),
     };
     // A negative limit is none.
@@ -203,16 +248,21 @@ fn replace<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     }
     let count = text.matches(&**old).take(limit).count();
     let length = count.saturating_mul(new.len()).saturating_add(text.len());
-    check_text("replace", length.saturating_sub(count.saturating_mul(old.len())))?;
+    check_text(
+        "replace",
+        length.saturating_sub(count.saturating_mul(old.len())),
+    )?;
     Ok(text.replacen(&**old, new, limit).into())
 }
 
 fn split<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let (text, separator, limit) = match arguments {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
-        [Value::String(text), Value::String(separator), Value::Int(limit)] => {
-            (text, separator, *limit)
-        }
+        [
+            Value::String(text),
+            Value::String(separator),
+            Value::Int(limit),
+        ] => (text, separator, *limit),
         _ => return Err(EvalError::NoSuchOverload),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -32,12 +32,22 @@ pub fn overloads() -> Vec<Overload> {
             .calls(|arguments| part(arguments, |parts| parts.scheme.clone())),
         member("getHost", "url_get_host", [url_type()], Type::String)
             .calls(|arguments| part(arguments, |parts| text(&parts.host))),
-        member("getHostname", "url_get_hostname", [url_type()], Type::String)
-            .calls(|arguments| part(arguments, |parts| text(parts.host_and_port().0))),
+        member(
+            "getHostname",
+            "url_get_hostname",
+            [url_type()],
+            Type::String,
+        )
+        .calls(|arguments| part(arguments, |parts| text(parts.host_and_port().0))),
         member("getPort", "url_get_port", [url_type()], Type::String)
             .calls(|arguments| part(arguments, |parts| text(parts.host_and_port().1))),
-        member("getEscapedPath", "url_get_escaped_path", [url_type()], Type::String)
-            .calls(|arguments| part(arguments, Parts::escaped_path)),
+        member(
+            "getEscapedPath",
+            "url_get_escaped_path",
+            [url_type()],
+            Type::String,
+        )
+        .calls(|arguments| part(arguments, Parts::escaped_path)),
         member("getQuery", "url_get_query", [url_type()], query).calls(get_query),
         global("isURL", "is_url_string", [Type::String], Type::Bool).calls(is_url),
     ]

@@ -186,8 +186,7 @@ fn parse_authority(parts: &mut Parts, authority: &str) -> Result<(), UrlReason> 
         return Ok(());
     };
     parts.host = parse_host(&parts.scheme, host)?;
-    let is_valid =
-        |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
     if !user.bytes().all(is_valid) {
         return Err(UrlReason::UserInfo);
     }
