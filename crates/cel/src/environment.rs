@@ -33,10 +33,10 @@ impl Environment {
         for (name, of) in standard::type_names() {
             declarations.add_type_name(name, of);
         }
+        declarations.add_overloads(standard::overloads());
         for (name, of) in versions::type_names(minor) {
             declarations.add_type_name(name, of);
         }
-        declarations.add_overloads(standard::overloads());
         declarations.add_overloads(versions::overloads(minor));
         Environment {
             declarations: Arc::new(declarations),

@@ -109,6 +109,7 @@ pub fn is_of_library(function: &str) -> bool {
                 | "type"
                 | "duration"
                 | "timestamp"
+                | "@not_strictly_false"
         )
 }
 
