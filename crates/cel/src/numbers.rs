@@ -114,13 +114,8 @@ pub fn parse_go_double(text: &str) -> Option<f64> {
             f64::INFINITY
         });
     }
-<<<<<<< HEAD
     let digits = unsigned.strip_prefix("0x");
     if let Some(digits) = digits.or_else(|| unsigned.strip_prefix("0X")) {
-=======
-    let hexadecimal = unsigned.strip_prefix("0x").or(unsigned.strip_prefix("0X"));
-    if let Some(digits) = hexadecimal.filter(|digits| !digits.is_empty()) {
->>>>>>> w-cellib
         return parse_hexadecimal(digits)
             .map(|value| if text.starts_with('-') { -value } else { value });
     }

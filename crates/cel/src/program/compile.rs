@@ -292,11 +292,7 @@ impl<'c> Compiler<'c> {
         let mut tasks = Vec::with_capacity(arguments.len() * 2 + 3);
         for (below, argument) in arguments.iter().enumerate() {
             tasks.push(Task::Expr(*argument));
-<<<<<<< HEAD
             // Where the last argument fails, the call is counted.
-=======
-            // With an error in the last argument the call is counted all the same.
->>>>>>> w-cellib
             if ends_at_error && below + 1 < arguments.len() {
                 let below = below as u32;
                 tasks.push(Task::Emit(Operation::Bail { below, end }));

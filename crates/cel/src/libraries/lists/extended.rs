@@ -124,16 +124,11 @@ fn push_flat<'a>(
 
 fn sort<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-<<<<<<< HEAD
         [other] if other.list_len().is_none() => {
             Err(standard::arithmetic::without_trait(other, "sort"))
         }
         [list] => sorted(list, list),
         _ => Err(EvalError::NoSuchOverload),
-=======
-        [list] if list.list_len().is_some() => sorted(list, list),
-        _ => Err(message("no such overload: sort")),
->>>>>>> w-cellib
     }
 }
 
