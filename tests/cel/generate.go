@@ -15,7 +15,7 @@ func generated(seed uint64, count int) []Case {
 	for index := range cases {
 		maker.scope = nil
 		kind := maker.pick("bool", "bool", "bool", "int", "string", "double", "list(int)", "list(string)",
-			"map(string, int)", "duration", "timestamp", "uint", "bytes", "dyn", "quantity", "optional(int)")
+			"map(string, int)", "duration", "timestamp", "uint", "bytes", "dyn", "quantity", "optional(int)", "ip", "cidr", "url", "semver")
 		cases[index] = Case{
 			Name:    fmt.Sprintf("generated/%d", index),
 			Expr:    maker.expression(kind, 1+maker.random.IntN(4)),
@@ -98,6 +98,18 @@ func (maker *maker) leaf(kind string) string {
 		return maker.pick(`quantity("1")`, `quantity("1Gi")`, `quantity("500m")`, `quantity("-3k")`, `quantity("1.5e3")`)
 	case "optional(int)":
 		return maker.pick("optional.none()", "optional.of(3)", "self.?a", `counts[?"a"]`, `counts[?"z"]`, "optional.ofNonZeroValue(0)")
+	case "ip":
+		return maker.pick(`ip("10.0.0.1")`, `ip("::1")`, `ip("fe80::1:2")`, `ip("224.0.0.9")`, `ip("0.0.0.0")`, `ip("2001:DB8::0")`, `ip("01.2.3.4")`, `ip("::ffff:1.2.3.4")`)
+	case "cidr":
+		return maker.pick(`cidr("10.0.0.0/8")`, `cidr("10.1.2.3/24")`, `cidr("::/0")`, `cidr("fd00::1/64")`, `cidr("0.0.0.0/0")`, `cidr("1.2.3.4/033")`)
+	case "url":
+		return maker.pick(`url("https://u:p@a.b:80/c%20d?x=1&y=%20&x=2#f")`, `url("/a/b;c?q")`, `url("http://[::1%25e]:8/")`, `url("mailto:a@b")`, `url("http://h:x/")`, `url("/%zz")`)
+	case "semver":
+		return maker.pick(`semver("1.2.3")`, `semver("1.2.3-alpha.1+b")`, `semver("v01.2", true)`, `semver("1.2.3-rc.10")`, `semver("1.2")`)
+	case "format":
+		return "format." + maker.pick("dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "dns1123SubdomainPrefix", "dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime") + "()"
+	case "pattern":
+		return maker.pick(`"[a-z]+"`, `"a*"`, `"(?i)[A-F\\d]+"`, `r"\bn.*\b"`, `"[[:alpha:]]{2,3}"`, `r"\pL|\PN"`, `"(?P<x>a)|b$"`, `"a**"`, `"[b-a]"`, `r"\Qa.b\E"`, `"x{1001}"`, `"a{,2}"`, `r"[^\W_]+?"`, `"("`)
 	}
 	return maker.pick("self", "self.a", "self.b", "self.c", "self.d.e", "self.d.f", "self.n", "self.missing", "self.c[2]", "dyn(1)", `dyn("a")`, "null", "self.d")
 }
@@ -105,6 +117,7 @@ func (maker *maker) leaf(kind string) string {
 // shapes are ways to make an expression of a type; {type} stands for an expression of that type.
 var shapes = map[string][]string{
 	"bool": {
+		"{quantity}.isLessThan({quantity})", "{ip}.isUnspecified()", "{ip}.isLinkLocalMulticast()", "{ip}.isLinkLocalUnicast()", "{ip}.isGlobalUnicast()", "{ip}.isLoopback()", "{ip} == {ip}", "{cidr} == {cidr}", "{cidr}.containsIP({ip})", "{cidr}.containsCIDR({cidr})", "{cidr}.containsCIDR({string})", "{url} == {url}", "{semver} == {semver}", "{semver}.isLessThan({semver})", "{semver}.isGreaterThan({semver})", "isSemver({string}, {bool})", "{list(string)}.isSorted()", "[{duration}, {duration}].isSorted()", "[{double}, {double}].max() == {double}", "{list(string)}.exists($i, $s, {bool})", "{list(int)}.existsOne($i, $, {bool})", "[{quantity}, {quantity}] == [{quantity}, {quantity}]", "{format} == {format}", "{format}.validate({string}).hasValue()", "sets.intersects({list(string)}, {list(string)})", "{string}.matches({pattern})",
 		"{bool} && {bool}", "{bool} || {bool}", "!{bool}", "({int} == {int})", "{int} < {int}", "{int} >= {int}",
 		"{string} == {string}", "{string} != {string}", "{string} < {string}", "{double} <= {double}", "{int} > {double}",
 		"{uint} < {int}", "{dyn} == {dyn}", "{dyn} == {int}", "{dyn} > {int}", "{int} in {list(int)}", "{string} in {map(string, int)}",
@@ -120,6 +133,7 @@ var shapes = map[string][]string{
 		`cidr("10.0.0.0/8").containsIP({string})`, `ip("10.0.0.1").isLoopback()`, `semver("1.2.3").isLessThan(semver("1.10.0"))`, "bool({string})", "{bool} == {bool}", "{dyn}",
 	},
 	"int": {
+		"sign({quantity})", "{semver}.compareTo({semver})", "{semver}.minor()", "{semver}.patch()", "{semver}.major()", "{ip}.family()", "{cidr}.prefixLength()", "{string}.indexOf({string}, {int})", "{string}.lastIndexOf({string}, {int})", "[{uint}, {uint}].sum() == 3u ? {int} : 2", "{list(int)}.first().orValue({int})", "{list(int)}.last().orValue({int})", "size({url}.getQuery())", "[{string}, {string}].indexOf({string})",
 		"{int} + {int}", "{int} - {int}", "{int} * {int}", "{int} / {int}", "{int} % {int}", "-{int}", "size({string})", "size({list(int)})",
 		"{string}.size()", "{list(int)}.size()", "{map(string, int)}.size()", "size({bytes})", "{list(int)}[{int}]", "{list(int)}[0]", `{map(string, int)}["a"]`, "counts.a",
 		"int({double})", "int({uint})", "int({string})", "int({timestamp})", "{timestamp}.getFullYear()", "{timestamp}.getMonth()", "{timestamp}.getDate()",
@@ -132,6 +146,7 @@ var shapes = map[string][]string{
 	"uint":   {"{uint} + {uint}", "{uint} - {uint}", "{uint} * {uint}", "{uint} / {uint}", "{uint} % {uint}", "uint({int})", "uint({double})", "uint({string})"},
 	"double": {"{double} + {double}", "{double} - {double}", "{double} * {double}", "{double} / {double}", "-{double}", "double({int})", "double({string})", "double({uint})", "{quantity}.asApproximateFloat()"},
 	"string": {
+		"string({ip})", "string({cidr})", "{url}.getScheme()", "{url}.getHostname()", "{url}.getPort()", "{url}.getEscapedPath()", "{string}.find({pattern})", "{list(string)}.min()", "{list(string)}.max()", "{string}.substring({int}, {int})", `"%f %e %o %X %s".format([{double}, {double}, {int}, {string}, {bytes}])`, `"%d %s %s".format([{uint}, {timestamp}, [{dyn}]])`, "{string}.format([{dyn}])", "{format}.validate({string}).orValue([{string}])[0]",
 		"{string} + {string}", "string({int})", "string({double})", "string({bool})", "string({duration})", "string({timestamp})", "string({uint})", "string({bytes})",
 		"{string}.lowerAscii()", "{string}.upperAscii()", "{string}.trim()", "{string}.replace({string}, {string})", "{string}.replace({string}, {string}, {int})",
 		"{string}.substring({int})", "{string}.substring(0, {int})", "{string}.charAt({int})", `{list(string)}.join({string})`, "{list(string)}.join()", "{list(string)}[0]",
@@ -141,11 +156,17 @@ var shapes = map[string][]string{
 	"bytes":            {"bytes({string})", "{bytes} + {bytes}"},
 	"duration":         {"{duration} + {duration}", "{duration} - {duration}", "{timestamp} - {timestamp}", "duration({string})"},
 	"timestamp":        {"{timestamp} + {duration}", "{timestamp} - {duration}", "timestamp({string})", "timestamp({int})"},
-	"list(int)":        {"[{int}, {int}]", "{list(int)} + {list(int)}", "{list(int)}.filter($, {bool})", "{list(int)}.map($, {int})", "{list(int)}.map($, {bool}, {int})", "[?{optional(int)}, {int}]", "{list(int)}.transformList($i, $, {int})", "{list(int)}.slice(0, {int})", "{list(int)}.distinct()", "{list(int)}.sort()", "{list(int)}.reverse()", "[{list(int)}, {list(int)}].flatten()", "lists.range(size({string}))", "{list(int)}.sortBy($, -$)"},
-	"list(string)":     {"[{string}, {string}]", "{list(string)} + {list(string)}", "{list(string)}.filter($s, {bool})", "{list(string)}.map($s, {string})", "{string}.split({string})", "{string}.split({string}, {int})", "{map(string, int)}.map($s, $s)", `{string}.findAll("[a-z]")`, "{list(string)}.sort()"},
+	"list(int)":        {"[{list(int)}, {list(int)}].flatten(1)", "{list(int)}.slice({int}, {int})", "[{optional(int)}, {optional(int)}].unwrapOpt()", "optional.unwrap([{optional(int)}])", "lists.range({int} % 20)", "{list(int)}.sortBy($, $ % 2)", "[{int}, {int}]", "{list(int)} + {list(int)}", "{list(int)}.filter($, {bool})", "{list(int)}.map($, {int})", "{list(int)}.map($, {bool}, {int})", "[?{optional(int)}, {int}]", "{list(int)}.transformList($i, $, {int})", "{list(int)}.slice(0, {int})", "{list(int)}.distinct()", "{list(int)}.sort()", "{list(int)}.reverse()", "[{list(int)}, {list(int)}].flatten()", "lists.range(size({string}))", "{list(int)}.sortBy($, -$)"},
+	"list(string)":     {"{string}.findAll({pattern})", "{string}.findAll({pattern}, {int})", "{list(string)}.distinct()", "{list(string)}.reverse()", "{list(string)}.sortBy($s, {int})", "{url}.getQuery().map($s, $s)", "{map(string, int)}.transformList($s, $, $s)", "[{string}, {string}]", "{list(string)} + {list(string)}", "{list(string)}.filter($s, {bool})", "{list(string)}.map($s, {string})", "{string}.split({string})", "{string}.split({string}, {int})", "{map(string, int)}.map($s, $s)", `{string}.findAll("[a-z]")`, "{list(string)}.sort()"},
 	"map(string, int)": {"{{string}: {int}}", `{"a": {int}, "b": {int}}`, `{?"a": {optional(int)}}`, "{map(string, int)}.transformMap($s, $, {int})", "{list(int)}.transformMapEntry($i, $, {{string}: {int}})"},
 	"quantity":         {"{quantity}.add({quantity})", "{quantity}.sub({quantity})", "quantity({string})", "{quantity}.add({int})", "{quantity}.sub({int})"},
 	"optional(int)":    {"optional.of({int})", "optional.ofNonZeroValue({int})", "{optional(int)}.or({optional(int)})", "{list(int)}[?{int}]", `{map(string, int)}[?{string}]`, "{optional(int)}.optMap($, {int})", "{optional(int)}.optFlatMap($, {optional(int)})"},
+	"ip":               {"ip({string})", "{cidr}.ip()"},
+	"cidr":             {"cidr({string})", "{cidr}.masked()"},
+	"url":              {"url({string})"},
+	"semver":           {"semver({string})", "semver({string}, {bool})"},
+	"format":           {"format.named({string}).orValue({format})"},
+	"pattern":          {"{pattern} + {pattern}", "{string}"},
 	"dyn":              {"dyn({int})", "dyn({string})", "dyn({list(int)})", "[{dyn}, {dyn}]", "{dyn}.a", "{dyn}[0]", `{dyn}["b"]`, "{dyn} + {dyn}", "{dyn}.map($, {dyn})", "{dyn}.?a", `{"k": {dyn}}`},
 }
 

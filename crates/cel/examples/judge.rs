@@ -60,6 +60,11 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
         answer.insert("ast".to_owned(), cel::print::tree(&checked.ast).into());
     }
     answer.insert("type".to_owned(), checked.result_type().to_string().into());
+    let estimate = environment.estimate(&checked, &cel::estimate::Unbounded);
+    answer.insert(
+        "estimate".to_owned(),
+        format!("{}-{}", estimate.min, estimate.max).into(),
+    );
     let program = match Program::new(&checked) {
         Ok(program) => program,
         Err(error) => {

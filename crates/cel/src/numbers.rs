@@ -114,8 +114,9 @@ pub fn parse_go_double(text: &str) -> Option<f64> {
             f64::INFINITY
         });
     }
-    if unsigned.len() > 2 && unsigned[..2].eq_ignore_ascii_case("0x") {
-        return parse_hexadecimal(&unsigned[2..])
+    let digits = unsigned.strip_prefix("0x");
+    if let Some(digits) = digits.or_else(|| unsigned.strip_prefix("0X")) {
+        return parse_hexadecimal(digits)
             .map(|value| if text.starts_with('-') { -value } else { value });
     }
     let is_plain = unsigned

@@ -130,31 +130,26 @@ impl ExactQuantity {
     }
 
     pub fn plus(&self, other: &ExactQuantity) -> ExactQuantity {
-        self.sum(other, other.amount)
+        self.sum(other, other.amount, other.decimal())
     }
 
     pub fn minus(&self, other: &ExactQuantity) -> ExactQuantity {
-        let negated = match other.amount {
-            // The smallest number has no opposite and stays, as upstream's does.
+        // The smallest number has no opposite and stays, as upstream's does.
+        let small = match other.amount {
             Amount::Small { value, scale } => Amount::Small {
                 value: value.wrapping_neg(),
                 scale,
             },
-            Amount::Decimal { value, scale } => Amount::Decimal {
-                value: -value,
-                scale,
-            },
+            decimal @ Amount::Decimal { .. } => decimal,
         };
-        self.sum(other, negated)
+        let Decimal { value, scale } = other.decimal();
+        let value = value.saturating_neg();
+        self.sum(other, small, Decimal { value, scale })
     }
 
-    fn sum(&self, other: &ExactQuantity, amount: Amount) -> ExactQuantity {
-        let small = match (self.amount, amount) {
-            (Amount::Small { .. }, Amount::Small { .. }) => small_sum(self.amount, amount),
-            _ => None,
-        };
-        let amount = small.unwrap_or_else(|| {
-            let Decimal { value, scale } = self.decimal().plus(Decimal::from(amount));
+    fn sum(&self, other: &ExactQuantity, small: Amount, decimal: Decimal) -> ExactQuantity {
+        let amount = small_sum(self.amount, small).unwrap_or_else(|| {
+            let Decimal { value, scale } = self.decimal().plus(decimal);
             Amount::Decimal { value, scale }
         });
         ExactQuantity {

@@ -12,6 +12,7 @@ use super::operation::{
 use crate::ast::{self, Comprehension, Expr, Id, Name};
 use crate::checked::{CheckedAst, Reference};
 use crate::error::EvalError;
+use crate::patterns;
 use crate::value::Value;
 
 pub fn compile(checked: &CheckedAst, constants: Constants) -> Result<Code, EvalError> {
@@ -119,7 +120,7 @@ impl<'c> Compiler<'c> {
         }
         let checked = self.checked;
         match checked.ast.expr(id) {
-            Expr::Call(call) => self.call(id, call),
+            Expr::Call(call) => self.call(id, call)?,
             Expr::List(list) => self.list(list),
             Expr::Map(entries) => self.map(entries),
             Expr::Struct(literal) => self.object(literal),
@@ -158,7 +159,7 @@ impl<'c> Compiler<'c> {
         }) as u32)
     }
 
-    fn call(&mut self, id: Id, call: &'c ast::Call) {
+    fn call(&mut self, id: Id, call: &'c ast::Call) -> Result<(), EvalError> {
         let arguments: Vec<Id> = call.target.iter().chain(&call.arguments).copied().collect();
         match (&*call.function, arguments.as_slice()) {
             ("_&&_", [left, right]) => {
@@ -185,8 +186,9 @@ impl<'c> Compiler<'c> {
                 let list = self.constant(list);
                 self.schedule([Task::Expr(*item), Task::Emit(Operation::MemberOf(list))]);
             }
-            _ => self.plain_call(id, call, &arguments),
+            _ => return self.plain_call(id, call, &arguments),
         }
+        Ok(())
     }
 
     fn logic(&mut self, left: Id, right: Id, after_left: fn(Target) -> Operation, last: Operation) {
@@ -236,7 +238,7 @@ impl<'c> Compiler<'c> {
             && matches!(self.constants.get(list), Some(Value::List(items)) if items.iter().all(is_simple))
     }
 
-    fn plain_call(&mut self, id: Id, call: &ast::Call, arguments: &[Id]) {
+    fn plain_call(&mut self, id: Id, call: &ast::Call, arguments: &[Id]) -> Result<(), EvalError> {
         let Some(Reference::Function {
             function,
             overloads,
@@ -244,7 +246,7 @@ impl<'c> Compiler<'c> {
         else {
             let message = format!("no such overload: {}", call.function);
             self.refuse(message);
-            return;
+            return Ok(());
         };
         let overload = match overloads.as_slice() {
             [overload] => Some(Arc::clone(overload)),
@@ -253,12 +255,22 @@ impl<'c> Compiler<'c> {
         let kind = match &*call.function {
             "_+_" => CallKind::Add,
             "cel.@mapInsert" => CallKind::MapInsert,
-            "matches"
+            "matches" => match arguments
+                .get(1)
+                .and_then(|pattern| self.constants.get(*pattern))
+            {
+                Some(Value::String(pattern)) => {
+                    self.code.patterns.push(patterns::compile(pattern)?);
+                    CallKind::Matches((self.code.patterns.len() - 1) as u32)
+                }
+                _ => CallKind::Plain,
+            },
+            "find" | "findAll"
                 if arguments
                     .get(1)
                     .is_some_and(|pattern| self.is_constant(*pattern)) =>
             {
-                CallKind::Matches
+                CallKind::Finds
             }
             _ => CallKind::Plain,
         };
@@ -280,7 +292,8 @@ impl<'c> Compiler<'c> {
         let mut tasks = Vec::with_capacity(arguments.len() * 2 + 3);
         for (below, argument) in arguments.iter().enumerate() {
             tasks.push(Task::Expr(*argument));
-            if ends_at_error && arguments.len() > 1 {
+            // Where the last argument fails, the call is counted.
+            if ends_at_error && below + 1 < arguments.len() {
                 let below = below as u32;
                 tasks.push(Task::Emit(Operation::Bail { below, end }));
             }
@@ -296,6 +309,7 @@ impl<'c> Compiler<'c> {
         tasks.push(Task::Emit(operation));
         tasks.push(Task::Place(end));
         self.schedule(tasks);
+        Ok(())
     }
 
     /// The accumulator that an addition reads first is handed over rather than shared, so that the

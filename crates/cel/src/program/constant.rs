@@ -9,6 +9,7 @@ use crate::checked::{CheckedAst, Reference};
 use crate::error::EvalError;
 use crate::map::Map;
 use crate::patterns;
+use crate::types::Type;
 use crate::value::{Shared, Value};
 
 /// The constant value of each node that has one, by the number of the node.
@@ -43,7 +44,7 @@ fn constant_value(
 ) -> Result<Option<Value<'static>>, EvalError> {
     match checked.reference(id) {
         Some(Reference::Constant(_, constant)) => return Ok(Some(literal(constant))),
-        Some(Reference::Type(_, of)) => return Ok(Some(Value::Type(of.clone()))),
+        Some(Reference::Type(_, of)) => return Ok(Some(Value::Type(erased(of)))),
         _ => {}
     }
     Ok(match checked.ast.expr(id) {
@@ -119,6 +120,16 @@ fn constant_call(
             Ok(None)
         }
         _ => Ok(None),
+    }
+}
+
+/// A type as a value, which does not tell of the types within.
+fn erased(of: &Type) -> Type {
+    match of {
+        Type::List(_) => Type::list(Type::Dyn),
+        Type::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+        Type::Opaque(name, _) => Type::Opaque(name.clone(), Arc::from([])),
+        other => other.clone(),
     }
 }
 

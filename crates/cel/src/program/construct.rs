@@ -8,7 +8,6 @@ use super::{cost, dispatch};
 use crate::error::EvalError;
 use crate::go_text;
 use crate::map;
-use crate::patterns;
 use crate::value::{self, Value};
 
 /// The longest list that additions make, and the number of items that they copy in one evaluation.
@@ -31,13 +30,16 @@ impl<'a> Machine<'_, 'a> {
                 (self.add(call, from), cost)
             }
             CallKind::MapInsert => (self.insert(call, from), 1),
-            CallKind::Plain | CallKind::Matches => {
+            CallKind::Plain | CallKind::Finds | CallKind::Matches(_) => {
                 let arguments = &self.scratch.stack[from..];
                 let result = match (call.kind, arguments) {
-                    (CallKind::Matches, [Value::String(text), Value::String(pattern)]) => {
-                        patterns::compile(pattern).map(|regex| Value::Bool(regex.is_match(text)))
+                    (CallKind::Matches(pattern), [Value::String(text), _]) => Ok(Value::Bool(
+                        self.code.patterns[pattern as usize].is_match(text),
+                    )),
+                    (CallKind::Finds, [Value::String(_), ..]) => {
+                        dispatch::call(&call.function, call.overload.as_ref(), arguments)
                     }
-                    (CallKind::Matches, _) => Err(EvalError::NoSuchOverload),
+                    (CallKind::Matches(_) | CallKind::Finds, _) => Err(EvalError::NoSuchOverload),
                     _ => dispatch::call(&call.function, call.overload.as_ref(), arguments),
                 };
                 let cost = cost::of_call(call, arguments, result.as_ref().ok());
@@ -80,20 +82,22 @@ impl<'a> Machine<'_, 'a> {
         dispatch::call(&call.function, call.overload.as_ref(), arguments)
     }
 
-    /// Puts a key into a map that a comprehension builds.
+    /// Puts a key, or the keys of another map, into a map that a comprehension builds.
     fn insert(&mut self, call: &Call, from: usize) -> Result<Value<'a>, EvalError> {
-        let [Value::Map(map), key, value] = &mut self.scratch.stack[from..] else {
-            let arguments = &self.scratch.stack[from..];
-            return dispatch::call(&call.function, call.overload.as_ref(), arguments);
-        };
-        if map.get(key).is_some() {
-            return Err(EvalError::Message(format!(
-                "insert failed: key {} already exists",
-                go_text::of(key)
-            )));
+        match &mut self.scratch.stack[from..] {
+            [Value::Map(map), key, value] => {
+                let map = Arc::make_mut(map);
+                insert_new(map, std::mem::take(key), std::mem::take(value))?;
+            }
+            [Value::Map(map), other] if other.map_len().is_some() => {
+                let map = Arc::make_mut(map);
+                for (key, value) in other.entries() {
+                    insert_new(map, key, value)?;
+                }
+            }
+            arguments => return dispatch::call(&call.function, call.overload.as_ref(), arguments),
         }
-        Arc::make_mut(map).insert(std::mem::take(key), std::mem::take(value));
-        Ok(Value::Map(Arc::clone(map)))
+        Ok(std::mem::take(&mut self.scratch.stack[from]))
     }
 
     pub fn list(&mut self, list: &List) {
@@ -171,6 +175,21 @@ impl<'a> Machine<'_, 'a> {
             }))),
         }
     }
+}
+
+fn insert_new<'a>(
+    map: &mut map::Map<'a>,
+    key: Value<'a>,
+    value: Value<'a>,
+) -> Result<(), EvalError> {
+    if map.get(&key).is_some() {
+        return Err(EvalError::Message(format!(
+            "insert failed: key {} already exists",
+            go_text::of(&key)
+        )));
+    }
+    map.insert(key, value);
+    Ok(())
 }
 
 fn not_optional(entry: &str, value: &Value<'_>) -> EvalError {

@@ -2,6 +2,7 @@
 
 use super::operation::{Call, CallCost};
 use crate::function::{Function, Implementation, Overload};
+use crate::libraries;
 use crate::value::Value;
 
 pub const LIST: u32 = 10;
@@ -32,7 +33,7 @@ pub fn of_comparison(left: &Value<'_>, right: &Value<'_>) -> u64 {
 pub fn of_call(call: &Call, arguments: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
     if call.asks_library {
         let overload = call.overload.as_ref().map_or("", |overload| overload.id);
-        let said = library(call.function.name, overload, arguments, result);
+        let said = libraries::cost::actual(call.function.name, overload, arguments, result);
         if let Some(cost) = said {
             return cost;
         }
@@ -88,10 +89,12 @@ pub fn of_overload(id: &str) -> CallCost {
 
 /// Whether a library may have something to say about the cost of a function.
 pub fn is_of_library(function: &str) -> bool {
-    !function.starts_with(['_', '!', '-', '@'])
+    !function.starts_with(['_', '!', '-'])
         && !matches!(
             function,
-            "size"
+            "@in"
+                | "@not_strictly_false"
+                | "size"
                 | "contains"
                 | "startsWith"
                 | "endsWith"
@@ -106,6 +109,7 @@ pub fn is_of_library(function: &str) -> bool {
                 | "type"
                 | "duration"
                 | "timestamp"
+                | "@not_strictly_false"
         )
 }
 
@@ -122,13 +126,4 @@ pub fn ends_at_error(function: &Function, overload: Option<&Overload>, arguments
 
 fn traversal(size: u64) -> u64 {
     (size as f64 * TRAVERSAL).ceil() as u64
-}
-
-fn library(
-    _function: &str,
-    _overload: &str,
-    _arguments: &[Value<'_>],
-    _result: Option<&Value<'_>>,
-) -> Option<u64> {
-    None
 }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use regex::Regex;
+
 use crate::ast::Name;
 use crate::function::{Function, Overload};
 use crate::value::Value;
@@ -20,6 +22,7 @@ pub struct Code {
     pub maps: Vec<Map>,
     pub objects: Vec<Object>,
     pub folds: Vec<Fold>,
+    pub patterns: Vec<Arc<Regex>>,
     pub refusals: Vec<String>,
 }
 
@@ -150,7 +153,9 @@ pub enum CallKind {
     /// The insertion of a key into the map that a comprehension builds.
     MapInsert,
     /// A pattern that is constant, and so has been compiled.
-    Matches,
+    Matches(u32),
+    /// `find` and `findAll` with a constant pattern.
+    Finds,
 }
 
 /// How the cost of a call is computed.

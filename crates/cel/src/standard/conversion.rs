@@ -131,6 +131,8 @@ pub fn to_string<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         [Value::Double(number)] => numbers::go_double(*number).into(),
         [Value::Duration(nanoseconds)] => duration::in_seconds(*nanoseconds).into(),
         [Value::Timestamp(at)] => at.to_string().into(),
+        // Not in expressions, but where values are formatted.
+        [Value::Type(of)] => of.name().to_owned().into(),
         [Value::Bytes(octets)] => match octets {
             Shared::Borrowed(octets) => std::str::from_utf8(octets).map_err(|_| not_utf8())?.into(),
             Shared::Owned(octets) => std::str::from_utf8(octets)

@@ -120,14 +120,10 @@ fn flatten<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         [list, Value::Int(depth)] if list.list_len().is_some() => (list, *depth),
         [other] => {
             let of = other.type_of();
-            return Err(message(format!(
-                "no such overload: {}.flatten()",
-                of.name()
-            )));
+            return Err(message(format!("no such overload: {of}.flatten()")));
         }
         [other, depth] => {
             let (of, depth) = (other.type_of(), depth.type_of());
-            let (of, depth) = (of.name(), depth.name());
             return Err(message(format!("no such overload: {of}.flatten({depth})")));
         }
         _ => return Err(EvalError::NoSuchOverload),
@@ -155,15 +151,15 @@ fn push_flat<'a>(flat: &mut Vec<Value<'a>>, list: &Value<'a>, depth: i64) -> Res
 
 fn sort<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [list] => sorted(list, list),
-        _ => Err(EvalError::NoSuchOverload),
+        [list] if list.list_len().is_some() => sorted(list, list),
+        _ => Err(message("no such overload: sort")),
     }
 }
 
 fn sort_by_keys<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [list, keys] => sorted(list, keys),
-        _ => Err(EvalError::NoSuchOverload),
+        [list, keys] if list.list_len().is_some() => sorted(list, keys),
+        _ => Err(message("no such overload: @sortByAssociatedKeys")),
     }
 }
 

@@ -152,6 +152,9 @@ fn push_text(output: &mut String, value: &Value<'_>) -> Result<(), Problem> {
 }
 
 fn converted(value: &Value<'_>) -> Result<String, Problem> {
+    if let Value::Type(of) = value {
+        return Ok(of.name().to_owned());
+    }
     match standard::conversion::to_string(std::slice::from_ref(value)) {
         Ok(Value::String(text)) => Ok(text.to_string()),
         Ok(_) => Err("no text".to_owned().into()),
