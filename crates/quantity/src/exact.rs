@@ -59,7 +59,12 @@ impl ExactQuantity {
                     _ => scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0'),
                 };
                 let value = if parts.is_negative { -product } else { product };
-                return Ok(ExactQuantity::small(value, scale, format, is_kept.then_some(text)));
+                return Ok(ExactQuantity::small(
+                    value,
+                    scale,
+                    format,
+                    is_kept.then_some(text),
+                ));
             }
         }
         let (mut value, scale) = parts.decimal(exponent, format)?;
@@ -154,7 +159,11 @@ impl ExactQuantity {
         });
         ExactQuantity {
             amount,
-            format: if self.sign() == 0 { other.format } else { self.format },
+            format: if self.sign() == 0 {
+                other.format
+            } else {
+                self.format
+            },
             text: None,
         }
     }
@@ -173,7 +182,13 @@ impl ExactQuantity {
         }
         let decimal = self.decimal();
         let is_binary = self.format == Format::BinarySi
-            && decimal.absolute().compare(Decimal { value: 1024, scale: 0 }).is_ge();
+            && decimal
+                .absolute()
+                .compare(Decimal {
+                    value: 1024,
+                    scale: 0,
+                })
+                .is_ge();
         if is_binary && let Some(whole) = decimal.whole() {
             let (mut number, mut power) = (whole, 0);
             while number % 1024 == 0 {
@@ -183,7 +198,10 @@ impl ExactQuantity {
             let suffix = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
             return format!("{number}{}", suffix.get(power).unwrap_or(&""));
         }
-        let Decimal { mut value, mut scale } = decimal;
+        let Decimal {
+            mut value,
+            mut scale,
+        } = decimal;
         while value % 10 == 0 {
             value /= 10;
             scale = scale.wrapping_add(1);
@@ -201,7 +219,9 @@ impl ExactQuantity {
         }
         let suffixes = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
         let index = usize::try_from((i64::from(scale) + 9) / 3).ok();
-        let suffix = index.filter(|_| scale >= -9).and_then(|index| suffixes.get(index));
+        let suffix = index
+            .filter(|_| scale >= -9)
+            .and_then(|index| suffixes.get(index));
         // Beyond the last suffix upstream writes none.
         format!("{number}{}", suffix.unwrap_or(&""))
     }
@@ -247,13 +267,19 @@ fn scaled_up(value: i64, scale: i32) -> Option<i64> {
     if value == 0 {
         return Some(0);
     }
-    let factor = u32::try_from(scale).ok().and_then(|scale| 10_i64.checked_pow(scale));
+    let factor = u32::try_from(scale)
+        .ok()
+        .and_then(|scale| 10_i64.checked_pow(scale));
     value.checked_mul(factor?)
 }
 
 /// Go's powers of ten, which are products of two from tables and so not always the nearest.
 fn power_of_ten(exponent: i32) -> f64 {
-    let exact = |exponent: u32| format!("1e{exponent}").parse::<f64>().unwrap_or(f64::INFINITY);
+    let exact = |exponent: u32| {
+        format!("1e{exponent}")
+            .parse::<f64>()
+            .unwrap_or(f64::INFINITY)
+    };
     let size = exponent.unsigned_abs();
     match exponent {
         309.. => f64::INFINITY,
@@ -352,7 +378,11 @@ impl Decimal {
             return signs;
         }
         let order = compare_magnitudes(self, other);
-        if self.value < 0 { order.reverse() } else { order }
+        if self.value < 0 {
+            order.reverse()
+        } else {
+            order
+        }
     }
 }
 
