@@ -144,6 +144,10 @@ impl<'a> Value<'a> {
     pub fn has_key(&self, key: &Value<'_>) -> bool {
         match self {
             Value::Map(map) => map.get(key).is_some(),
+            Value::Host(host) if !host.is_list() => match key {
+                Value::String(key) => host.shape.contains(host.data, key),
+                _ => false,
+            },
             _ => self.find(key).is_some(),
         }
     }

@@ -10,6 +10,7 @@ mod builder;
 pub mod check;
 pub mod checked;
 pub mod declarations;
+pub mod device;
 pub mod duration;
 pub mod environment;
 pub mod error;

@@ -90,6 +90,11 @@ pub trait Shape: Send + Sync {
         Ok(self.get(data, key))
     }
 
+    /// Whether `key in map`; not the same as `get` where a map answers for every key.
+    fn contains(&self, data: &(dyn Any + Send + Sync), key: &str) -> bool {
+        self.get(data, key).is_some()
+    }
+
     /// How the items of a list are compared and added (`x-kubernetes-list-type`).
     fn list_type(&self) -> ListType<'_> {
         ListType::Atomic

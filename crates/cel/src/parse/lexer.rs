@@ -114,7 +114,7 @@ pub fn tokens(source: &str) -> (Vec<Token>, Vec<Unrecognized>) {
             // The lexer stops at the first character that no token can go on with, and skips it too.
             Err(stopped_at) => {
                 let end = lexer.after_character(stopped_at);
-                let text = escape_whitespace(&source[start..end]);
+                let text = &source[start..end];
                 unrecognized.push(Unrecognized {
                     after: tokens.len(),
                     start,

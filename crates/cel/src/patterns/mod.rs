@@ -20,9 +20,10 @@ const KEPT: usize = 256;
 const LARGEST_KEPT: usize = 256 << 10;
 /// Patterns that compile to more than this are refused. Go allows more, but needs less for the same
 /// pattern.
-const LARGEST: usize = 32 << 20;
-/// Groups within groups; the translation has refused what Go refuses before.
-const DEEPEST: u32 = 4000;
+const LARGEST: usize = 10 << 20;
+/// Groups and repetitions within each other. Compiling is recursive in the crate, and this depth is
+/// safe on the stack of any thread; Go allows four times as much.
+const DEEPEST: u32 = 250;
 
 static COMPILED: LazyLock<Mutex<HashMap<Arc<str>, Arc<Regex>>>> =
     LazyLock::new(|| Mutex::new(HashMap::new()));
@@ -46,11 +47,14 @@ pub fn compile(pattern: &str) -> Result<Arc<Regex>, EvalError> {
         .build();
     let Ok(regex) = small else {
         let large = builder.size_limit(LARGEST).build();
-        return large.map(Arc::new).map_err(|_| {
-            illegal(PatternError {
-                reason: Reason::TooLarge,
-                text: pattern.to_owned(),
-            })
+        return large.map(Arc::new).map_err(|error| {
+            let reason = match error {
+                regex::Error::CompiledTooBig(_) => Reason::TooLarge,
+                // All that is left to refuse after the translation.
+                _ => Reason::NestingDepth,
+            };
+            let text = pattern.to_owned();
+            illegal(PatternError { reason, text })
         });
     };
     let regex = Arc::new(regex);

@@ -93,7 +93,6 @@ pub fn is_of_library(function: &str) -> bool {
         && !matches!(
             function,
             "@in"
-                | "@not_strictly_false"
                 | "size"
                 | "contains"
                 | "startsWith"
@@ -114,8 +113,8 @@ pub fn is_of_library(function: &str) -> bool {
 }
 
 /// Whether cel-go stops at the first argument that is an error, and then neither computes the others
-/// nor counts the call. It does so with three arguments and more, in `format`, and where the values decide between
-/// several overloads.
+/// nor counts the call. It does so with three arguments and more, in `format`, and where the values
+/// decide between several overloads.
 pub fn ends_at_error(function: &Function, overload: Option<&Overload>, arguments: usize) -> bool {
     let is_singleton = function
         .overloads

@@ -1,8 +1,6 @@
 //! Kubernetes' library for authorization checks: `authorizer.group("apps").resource("deployments")
 //! .namespace("a").check("get").allowed()`. The host decides, behind [`Authorizer`].
 
-#[cfg(test)]
-mod tests;
 mod values;
 
 use std::sync::Arc;

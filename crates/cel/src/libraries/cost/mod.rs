@@ -4,8 +4,6 @@
 
 mod actual;
 mod estimate;
-#[cfg(test)]
-mod tests;
 
 pub use self::actual::actual;
 pub use self::estimate::estimate;

@@ -2,8 +2,6 @@
 //! and in [`extended`] the language's library.
 
 pub mod extended;
-#[cfg(test)]
-mod tests;
 
 use std::cmp::Ordering;
 

@@ -1,8 +1,6 @@
 //! Kubernetes' libraries for IP addresses (`ip`) and ranges of them (`cidr`).
 
 pub(crate) mod address;
-#[cfg(test)]
-mod tests;
 
 use std::any::Any;
 use std::fmt;

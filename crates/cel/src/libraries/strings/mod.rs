@@ -3,8 +3,6 @@
 mod clauses;
 mod format;
 mod numbers;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use self::clauses::clause;
 use crate::function::{EvalError, Overload};

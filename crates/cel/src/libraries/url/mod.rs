@@ -1,8 +1,6 @@
 //! Kubernetes' library for URLs.
 
 pub(crate) mod parse;
-#[cfg(test)]
-mod tests;
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -72,6 +72,7 @@ pub enum StateKind {
         is_precedence: bool,
     },
     StarBack,
+    BlockEnd,
     Stop,
 }
 
@@ -329,7 +330,8 @@ const ALL: [Rule; RULES] = [
 ];
 
 /// Computes what depends on the whole network.
-fn finish(states: Vec<State>, starts: [StateId; RULES]) -> Network {
+fn finish(mut states: Vec<State>, starts: [StateId; RULES]) -> Network {
+    shorten(&mut states);
     let mut returns = vec![Vec::new(); RULES];
     for state in &states {
         for edge in &state.edges {
@@ -376,6 +378,32 @@ fn finish(states: Vec<State>, starts: [StateId; RULES]) -> Network {
     }
 }
 
+/// What ends an alternative leads to the end of its block at once, as ANTLR shortens it: so two
+/// alternatives that end in the same call cannot be told apart within it.
+fn shorten(states: &mut [State]) {
+    for id in 0..states.len() {
+        let (Some(&Edge::Match(_, to)) | Some(&Edge::Call { follow: to, .. })) =
+            states[id].edges.first()
+        else {
+            continue;
+        };
+        let &[Edge::Epsilon(end)] = &states[to as usize].edges[..] else {
+            continue;
+        };
+        if !matches!(
+            states[end as usize].kind,
+            StateKind::BlockEnd | StateKind::StarBack | StateKind::PlusBack { .. }
+        ) {
+            continue;
+        }
+        if let Some(Edge::Match(_, to) | Edge::Call { follow: to, .. }) =
+            states[id].edges.first_mut()
+        {
+            *to = end;
+        }
+    }
+}
+
 struct Builder {
     states: Vec<State>,
 }
@@ -415,7 +443,7 @@ impl Builder {
             return self.sequence(from, alternatives.remove(0));
         }
         let block = self.then(from, StateKind::Block { is_predicted });
-        let end = self.beside(from, StateKind::Basic);
+        let end = self.beside(from, StateKind::BlockEnd);
         for alternative in alternatives {
             let first = self.then(block, StateKind::Basic);
             let last = self.sequence(first, alternative);
@@ -455,7 +483,7 @@ impl Builder {
                 let block = self.then(at, StateKind::Block { is_predicted });
                 let first = self.then(block, StateKind::Basic);
                 let last = self.sequence(first, items);
-                let end = self.then(last, StateKind::Basic);
+                let end = self.then(last, StateKind::BlockEnd);
                 self.edge(block, Edge::Epsilon(end));
                 end
             }

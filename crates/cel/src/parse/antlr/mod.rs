@@ -146,7 +146,7 @@ impl Machine<'_> {
             _ => at,
         };
         match state.kind {
-            StateKind::Basic | StateKind::Stop => match edges.first() {
+            StateKind::Basic | StateKind::BlockEnd | StateKind::Stop => match edges.first() {
                 Some(Edge::Epsilon(to) | Edge::Precedence(_, to)) => Ok(Ok(*to)),
                 Some(Edge::Match(tokens, to)) => {
                     self.state = at;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::grammar::{Edge, Network, Rule, StateId, StateKind, TEXT_END, Tokens};
 
 /// How many steps the predictions of one expression may take.
-const MAX_STEPS: u32 = 3_000_000;
+const MAX_STEPS: u32 = 1_000_000;
 
 /// A stack of return states, shared with others: the number of a node in [`Stacks`].
 type Stack = u32;
