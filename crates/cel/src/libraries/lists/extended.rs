@@ -12,9 +12,21 @@ use crate::value::Value;
 
 const SORTABLE: [(Type, &str, &str); 8] = [
     (Type::Int, "list_int_sort", "list_int_sortByAssociatedKeys"),
-    (Type::Uint, "list_uint_sort", "list_uint_sortByAssociatedKeys"),
-    (Type::Double, "list_double_sort", "list_double_sortByAssociatedKeys"),
-    (Type::Bool, "list_bool_sort", "list_bool_sortByAssociatedKeys"),
+    (
+        Type::Uint,
+        "list_uint_sort",
+        "list_uint_sortByAssociatedKeys",
+    ),
+    (
+        Type::Double,
+        "list_double_sort",
+        "list_double_sortByAssociatedKeys",
+    ),
+    (
+        Type::Bool,
+        "list_bool_sort",
+        "list_bool_sortByAssociatedKeys",
+    ),
     (
         Type::Duration,
         "list_google.protobuf.Duration_sort",
@@ -25,8 +37,16 @@ const SORTABLE: [(Type, &str, &str); 8] = [
         "list_google.protobuf.Timestamp_sort",
         "list_google.protobuf.Timestamp_sortByAssociatedKeys",
     ),
-    (Type::String, "list_string_sort", "list_string_sortByAssociatedKeys"),
-    (Type::Bytes, "list_bytes_sort", "list_bytes_sortByAssociatedKeys"),
+    (
+        Type::String,
+        "list_string_sort",
+        "list_string_sortByAssociatedKeys",
+    ),
+    (
+        Type::Bytes,
+        "list_bytes_sort",
+        "list_bytes_sortByAssociatedKeys",
+    ),
 ];
 
 pub fn overloads() -> Vec<Overload> {
@@ -34,9 +54,21 @@ pub fn overloads() -> Vec<Overload> {
     let dynamic = || list(Type::Dyn);
     let flat = Implementation::Singleton(flatten);
     let mut overloads = vec![
-        member("slice", "list_slice", [of_t(), Type::Int, Type::Int], of_t()).calls(slice),
+        member(
+            "slice",
+            "list_slice",
+            [of_t(), Type::Int, Type::Int],
+            of_t(),
+        )
+        .calls(slice),
         member("flatten", "list_flatten", [list(of_t())], of_t()).implemented(flat),
-        member("flatten", "list_flatten_int", [dynamic(), Type::Int], dynamic()).implemented(flat),
+        member(
+            "flatten",
+            "list_flatten_int",
+            [dynamic(), Type::Int],
+            dynamic(),
+        )
+        .implemented(flat),
     ];
     for (of, id, _) in SORTABLE {
         overloads.push(
@@ -67,8 +99,7 @@ fn slice<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         return Err(EvalError::NoSuchOverload);
     };
     let count = length(list)?;
-    let refused =
-        |reason: String| Err(message(format!("cannot slice({start}, {end}), {reason}")));
+    let refused = |reason: String| Err(message(format!("cannot slice({start}, {end}), {reason}")));
     let (Ok(first), Ok(last)) = (usize::try_from(*start), usize::try_from(*end)) else {
         return refused("negative indexes not supported".to_owned());
     };
@@ -106,11 +137,7 @@ fn flatten<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 }
 
 /// The depth of values is bounded by the expression and by the decoder of the host's objects.
-fn push_flat<'a>(
-    flat: &mut Vec<Value<'a>>,
-    list: &Value<'a>,
-    depth: i64,
-) -> Result<(), EvalError> {
+fn push_flat<'a>(flat: &mut Vec<Value<'a>>, list: &Value<'a>, depth: i64) -> Result<(), EvalError> {
     for item in list.items() {
         if depth > 0 && item.list_len().is_some() {
             push_flat(flat, &item, depth - 1)?;

@@ -61,9 +61,16 @@ pub enum Edge {
 pub enum StateKind {
     Basic,
     /// Alternatives; `is_predicted` where one token does not tell them apart.
-    Block { is_predicted: bool },
-    PlusBack { is_predicted: bool },
-    StarEntry { is_predicted: bool, is_precedence: bool },
+    Block {
+        is_predicted: bool,
+    },
+    PlusBack {
+        is_predicted: bool,
+    },
+    StarEntry {
+        is_predicted: bool,
+        is_precedence: bool,
+    },
     StarBack,
     Stop,
 }
@@ -150,19 +157,17 @@ fn build() -> Network {
         Rule::Unary,
         vec![
             vec![call(Rule::Member)],
-            vec![Item::Plus(vec![one(Exclamation)], false), call(Rule::Member)],
+            vec![
+                Item::Plus(vec![one(Exclamation)], false),
+                call(Rule::Member),
+            ],
             vec![Item::Plus(vec![one(Minus)], true), call(Rule::Member)],
         ],
         true,
     );
     let arguments = || Item::Optional(vec![call(Rule::ExprList)]);
-    let in_literal = |list: Rule, end: Kind| {
-        [
-            Item::Optional(vec![call(list)]),
-            maybe(Comma),
-            one(end),
-        ]
-    };
+    let in_literal =
+        |list: Rule, end: Kind| [Item::Optional(vec![call(list)]), maybe(Comma), one(end)];
     let mut list = vec![one(LeftBracket)];
     list.extend(in_literal(Rule::ListInit, RightBracket));
     let mut map = vec![one(LeftBrace)];
@@ -185,7 +190,11 @@ fn build() -> Network {
                 arguments(),
                 one(RightParenthesis),
             ],
-            vec![one(LeftParenthesis), call(Rule::Expr), one(RightParenthesis)],
+            vec![
+                one(LeftParenthesis),
+                call(Rule::Expr),
+                one(RightParenthesis),
+            ],
             list,
             map,
             structure,
@@ -245,7 +254,15 @@ fn build() -> Network {
         let end = builder.precedence_loop(end, suffixes);
         builder.edge(end, Edge::Epsilon(stop));
     };
-    let comparisons = [Less, LessEquals, GreaterEquals, Greater, Equals, NotEquals, In];
+    let comparisons = [
+        Less,
+        LessEquals,
+        GreaterEquals,
+        Greater,
+        Equals,
+        NotEquals,
+        In,
+    ];
     left(
         Rule::Relation,
         Rule::Calc,
@@ -255,7 +272,10 @@ fn build() -> Network {
         Rule::Calc,
         Rule::Unary,
         vec![
-            (2, vec![any(&[Star, Slash, Percent]), Item::Call(Rule::Calc, 3)]),
+            (
+                2,
+                vec![any(&[Star, Slash, Percent]), Item::Call(Rule::Calc, 3)],
+            ),
             (1, vec![any(&[Plus, Minus]), Item::Call(Rule::Calc, 2)]),
         ],
     );
@@ -335,14 +355,16 @@ fn finish(states: Vec<State>, starts: [StateId; RULES]) -> Network {
         let mut is_changed = false;
         for id in 0..network.states.len() {
             let state = &network.states[id];
-            let mut next = if state.kind == StateKind::Stop { RULE_END } else { 0 };
+            let mut next = if state.kind == StateKind::Stop {
+                RULE_END
+            } else {
+                0
+            };
             for edge in &state.edges {
                 next |= match *edge {
                     Edge::Epsilon(to) | Edge::Precedence(_, to) => network.next[to as usize],
                     Edge::Match(tokens, _) => tokens,
-                    Edge::Call { rule, .. } => {
-                        network.next[network.starts[rule as usize] as usize]
-                    }
+                    Edge::Call { rule, .. } => network.next[network.starts[rule as usize] as usize],
                 };
             }
             is_changed |= next != network.next[id];

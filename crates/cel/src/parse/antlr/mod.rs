@@ -7,13 +7,11 @@ mod recovery;
 mod tree;
 mod visit;
 
-use super::lexer::{Kind, Token, Unrecognized};
 use super::Syntax;
+use super::lexer::{Kind, Token, Unrecognized};
 use crate::ast::Id;
 use crate::builder::Builder;
-use grammar::{
-    token, Edge, Network, Rule, StateId, StateKind, Tokens, NETWORK, RULES, TEXT_END,
-};
+use grammar::{Edge, NETWORK, Network, RULES, Rule, StateId, StateKind, TEXT_END, Tokens, token};
 use predict::{Decision, Prediction, Predictor};
 use tree::{Child, Context, ContextId};
 
@@ -255,10 +253,8 @@ impl Machine<'_> {
         if index != 0 {
             return Ok(Ok(exit));
         }
-        let has_alternatives = matches!(
-            network.states[body as usize].kind,
-            StateKind::Block { .. }
-        );
+        let has_alternatives =
+            matches!(network.states[body as usize].kind, StateKind::Block { .. });
         if is_precedence && !has_alternatives {
             self.push_recursion()?;
         }

@@ -281,8 +281,7 @@ impl<'a> Predictor<'a> {
                 self.close(&walk, state, alternative, config, 0, &mut reached);
             }
         }
-        let is_stop =
-            |state: &StateId| network.states[*state as usize].kind == StateKind::Stop;
+        let is_stop = |state: &StateId| network.states[*state as usize].kind == StateKind::Stop;
         if is_end {
             reached.retain(|(state, _), _| is_stop(state));
         }

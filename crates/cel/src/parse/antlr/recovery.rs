@@ -1,9 +1,9 @@
 //! ANTLR's default way to report errors and to go on after them.
 
-use super::super::lexer::{escape_whitespace, Kind};
-use super::grammar::{Edge, StateId, StateKind, Tokens, RULE_END, TEXT_END};
+use super::super::lexer::{Kind, escape_whitespace};
+use super::grammar::{Edge, RULE_END, StateId, StateKind, TEXT_END, Tokens};
 use super::tree::{Child, ContextId};
-use super::{Abort, Failure, Machine, MAX_ERRORS, MAX_RECOVERIES, MAX_SKIPPED};
+use super::{Abort, Failure, MAX_ERRORS, MAX_RECOVERIES, MAX_SKIPPED, Machine};
 
 impl Machine<'_> {
     /// Reads a token of a set, or makes up for it.
@@ -147,7 +147,10 @@ impl Machine<'_> {
                     word @ ("true" | "false" | "null") => {
                         format!("mismatched input '{word}' expecting IDENTIFIER")
                     }
-                    _ => format!("no viable alternative at input '{}'", escape_whitespace(&text)),
+                    _ => format!(
+                        "no viable alternative at input '{}'",
+                        escape_whitespace(&text)
+                    ),
                 };
                 self.syntax_error(last, message)
             }

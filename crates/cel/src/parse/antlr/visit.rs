@@ -2,15 +2,13 @@
 //!
 //! The recursion is bounded: the machine limits the depth of each rule, and this walk its own.
 
+use super::super::Syntax;
 use super::super::descent::{balance, call_or_macro, constant, is_reserved, select};
 use super::super::lexer::{Kind, Token};
-use super::super::Syntax;
+use super::MAX_DEPTH;
 use super::grammar::Rule;
 use super::tree::{Child, Context, ContextId};
-use super::MAX_DEPTH;
-use crate::ast::{
-    Call, Expr, Id, ListLiteral, MapEntry, Name, StructField, StructLiteral,
-};
+use crate::ast::{Call, Expr, Id, ListLiteral, MapEntry, Name, StructField, StructLiteral};
 use crate::builder::Builder;
 use crate::names;
 
@@ -75,7 +73,11 @@ impl<'a> Visitor<'a> {
         self.rules(of, rule).next()
     }
 
-    fn found(&self, of: &'a Context, kinds: &'a [Kind]) -> impl Iterator<Item = Found<'a>> + use<'a> {
+    fn found(
+        &self,
+        of: &'a Context,
+        kinds: &'a [Kind],
+    ) -> impl Iterator<Item = Found<'a>> + use<'a> {
         let (tokens, source) = (self.tokens, self.source);
         of.children.iter().filter_map(move |child| {
             let found = match child {
@@ -203,7 +205,9 @@ impl<'a> Visitor<'a> {
         let (condition, if_true) = (parts.next(), parts.next());
         let condition = self.visit(condition)?;
         let question = self.first(of, &[Kind::Question]);
-        let id = self.builder.reserve(question.map_or(0, |found| found.offset));
+        let id = self
+            .builder
+            .reserve(question.map_or(0, |found| found.offset));
         let if_true = self.visit(if_true)?;
         let if_false = self.rule(of, Rule::Expr);
         let if_false = self.visit(if_false)?;
@@ -212,7 +216,14 @@ impl<'a> Visitor<'a> {
 
     fn chain(&mut self, of: &'a Context, term: Rule, operator: Kind) -> Visited {
         let operators: Vec<u32> = self
-            .found(of, if operator == Kind::Or { &[Kind::Or] } else { &[Kind::And] })
+            .found(
+                of,
+                if operator == Kind::Or {
+                    &[Kind::Or]
+                } else {
+                    &[Kind::And]
+                },
+            )
             .map(|found| found.offset)
             .collect();
         let mut rest = self.rules(of, term);
@@ -229,7 +240,11 @@ impl<'a> Visitor<'a> {
             terms.push(self.visit(Some(next))?);
             ids.push(self.builder.reserve(offset));
         }
-        let function = if operator == Kind::Or { &names::OR } else { &names::AND };
+        let function = if operator == Kind::Or {
+            &names::OR
+        } else {
+            &names::AND
+        };
         Ok(balance(self.builder, function, &terms, &ids))
     }
 
@@ -265,7 +280,11 @@ impl<'a> Visitor<'a> {
     }
 
     fn unary(&mut self, of: &'a Context, operator: Kind) -> Visited {
-        let kinds = if operator == Kind::Minus { &[Kind::Minus] } else { &[Kind::Exclamation] };
+        let kinds = if operator == Kind::Minus {
+            &[Kind::Minus]
+        } else {
+            &[Kind::Exclamation]
+        };
         let count = self.found(of, kinds).count();
         let member = self.rule(of, Rule::Member);
         if count % 2 == 0 {
@@ -274,7 +293,11 @@ impl<'a> Visitor<'a> {
         let first = self.first(of, kinds);
         let id = self.builder.reserve(first.map_or(0, |found| found.offset));
         let operand = self.visit(member)?;
-        let function = if operator == Kind::Minus { &names::NEGATE } else { &names::NOT };
+        let function = if operator == Kind::Minus {
+            &names::NEGATE
+        } else {
+            &names::NOT
+        };
         Ok(self.call(id, function, vec![operand]))
     }
 
@@ -308,7 +331,13 @@ impl<'a> Visitor<'a> {
             return Ok(self.builder.error(dot.offset, "unsupported syntax '.?'"));
         }
         let field = (name, offset);
-        Ok(select(self.builder, operand, field, dot.offset, is_optional))
+        Ok(select(
+            self.builder,
+            operand,
+            field,
+            dot.offset,
+            is_optional,
+        ))
     }
 
     fn arguments(&mut self, of: &'a Context) -> Result<Vec<Id>, TooDeep> {
@@ -339,7 +368,14 @@ impl<'a> Visitor<'a> {
         let arguments = self.arguments(of)?;
         let function = Name::from(name.text);
         let target = Some(target);
-        Ok(call_or_macro(self.builder, self.syntax, id, function, target, arguments))
+        Ok(call_or_macro(
+            self.builder,
+            self.syntax,
+            id,
+            function,
+            target,
+            arguments,
+        ))
     }
 
     fn index(&mut self, of: &'a Context) -> Visited {
@@ -355,7 +391,9 @@ impl<'a> Visitor<'a> {
             return Ok(self.call(id, &names::INDEX, vec![operand, index]));
         }
         if !self.syntax.optional {
-            return Ok(self.builder.error(bracket.offset, "unsupported syntax '[?'"));
+            return Ok(self
+                .builder
+                .error(bracket.offset, "unsupported syntax '[?'"));
         }
         Ok(self.call(id, &names::OPTIONAL_INDEX, vec![operand, index]))
     }
@@ -391,7 +429,14 @@ impl<'a> Visitor<'a> {
         };
         let id = self.call_id(of);
         let arguments = self.arguments(of)?;
-        Ok(call_or_macro(self.builder, self.syntax, id, name, None, arguments))
+        Ok(call_or_macro(
+            self.builder,
+            self.syntax,
+            id,
+            name,
+            None,
+            arguments,
+        ))
     }
 
     fn list(&mut self, of: &'a Context) -> Visited {
