@@ -11,7 +11,7 @@ use crate::value::Value;
 /// The host is asked whether to stop after so many iterations.
 const ITERATIONS_BETWEEN_CHECKS: u64 = 100;
 
-pub fn run<'a>(code: &'a Code, variables: &dyn Variables<'a>, limits: Limits<'_>) -> Outcome<'a> {
+pub fn run<'a>(code: &Code, variables: &dyn Variables<'a>, limits: Limits<'_>) -> Outcome<'a> {
     let mut scratch = scratch::take();
     scratch.frames.resize_with(code.folds.len(), Frame::default);
     let mut machine = Machine {
@@ -33,7 +33,7 @@ pub fn run<'a>(code: &'a Code, variables: &dyn Variables<'a>, limits: Limits<'_>
 }
 
 pub struct Machine<'r, 'a> {
-    pub code: &'a Code,
+    pub code: &'r Code,
     variables: &'r dyn Variables<'a>,
     limits: Limits<'r>,
     pub scratch: Scratch<'a>,
@@ -329,7 +329,7 @@ impl<'a> Machine<'_, 'a> {
     }
 
     /// A whole attribute whose qualifiers are constant.
-    fn path(&mut self, path: &'a Path) -> Result<(), EvalError> {
+    fn path(&mut self, path: &Path) -> Result<(), EvalError> {
         let value = self.read(path.base, path.takes);
         if path.qualifiers.is_empty() && path.charge == Charge::One {
             self.charge(1)?;

@@ -57,11 +57,7 @@ impl Program {
         })
     }
 
-    pub fn evaluate<'a>(
-        &'a self,
-        variables: &dyn Variables<'a>,
-        limits: Limits<'_>,
-    ) -> Outcome<'a> {
+    pub fn evaluate<'a>(&self, variables: &dyn Variables<'a>, limits: Limits<'_>) -> Outcome<'a> {
         machine::run(&self.code, variables, limits)
     }
 }
