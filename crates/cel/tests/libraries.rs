@@ -7,6 +7,7 @@ use cel::libraries::authorizer::{
     Attributes, Authorizer, AuthorizerValue, Decision, ResourceAttributes, Subject, Target,
     authorizer_type, overloads as authorizer_overloads,
 };
+use cel::libraries::jsonpatch;
 use cel::{Environment, Limits, Program, Value};
 
 const LIMITS: Limits<'static> = Limits {
@@ -139,7 +140,7 @@ fn authorization_checks_reach_the_host_with_what_was_built() {
     let answer = ask(
         "authorizer.serviceAccount('ns', 'sa').group('apps').resource('deployments').subresource('scale').namespace('a').name('b').fieldSelector('x=1').labelSelector('k').check('get').allowed()",
     );
-    assert_eq!(answer, ("true".to_owned(), 350_082));
+    assert_eq!(answer, ("true".to_owned(), 350_180));
     assert_eq!(
         recorder.0.lock().expect("no panic").pop(),
         Some(Attributes {
@@ -195,4 +196,37 @@ fn authorization_checks_reach_the_host_with_what_was_built() {
             .iter()
             .all(|overload| overload.is_member)
     );
+}
+
+#[test]
+fn keys_are_escaped_for_json_patches() {
+    let environment = Environment::for_new_expressions();
+    let environment = environment
+        .extend()
+        .overloads(jsonpatch::overloads())
+        .done();
+    let answer = answer(&environment, "jsonpatch.escapeKey('k8s.io/my~label')");
+    assert_eq!(answer, "= \"k8s.io~1my~0label\"\t2-2\t2");
+}
+
+#[test]
+fn functions_exist_since_the_version_that_brought_them() {
+    for (expression, since) in [
+        (
+            "'a'.find('a') == 'a' && url('/a').getHost() == '' && [1].sum() == 1",
+            1,
+        ),
+        ("'a'.charAt(0) == 'a' && ['a'].join() == 'a'", 1),
+        ("quantity('1').isInteger() && optional.of(1).hasValue()", 28),
+        ("'%d'.format([1]) == '1' && sets.contains([1], [1])", 29),
+        ("isIP('::1') && isCIDR('::/0')", 30),
+        ("format.named('uri').hasValue()", 31),
+        ("[1].all(i, v, i < v)", 32),
+        ("isSemver('1.0.0') && isSemver('v1.0', true)", 33),
+        ("lists.range(1).sortBy(x, x) == [0]", 34),
+    ] {
+        let compiles = |minor: u32| Environment::of_version(minor).compile(expression).is_ok();
+        assert!(compiles(since), "{expression}");
+        assert!(since == 1 || !compiles(since - 1), "{expression}");
+    }
 }
