@@ -211,7 +211,7 @@ impl ApiServer {
         let endpoints = webhook_client::CachedServices::new(cache.clone(), environment.clone());
         let webhooks = webhook_client::WebhookClient::new(Arc::new(endpoints));
         let server = Arc::new(Server {
-            authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
+            authorizer: Arc::new(Authorizer::new(cache.clone(), bootstrap::node_rules())),
             environment,
             timelines: config.timelines,
             objects: Objects::new(store, cache.clone()),

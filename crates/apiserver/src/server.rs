@@ -37,7 +37,7 @@ pub(crate) struct Server {
     pub cleanups: Mutex<BTreeSet<String>>,
     pub cache: Arc<Cache>,
     pub authenticator: Authenticator,
-    pub authorizer: Authorizer,
+    pub authorizer: Arc<Authorizer>,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
     /// The ways to the webhooks that are configured.

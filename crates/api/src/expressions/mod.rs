@@ -1,6 +1,8 @@
 //! Expressions over Kubernetes' objects: schemas as types, documents as values, and the rules of
 //! custom resources compiled with them. The language itself is the crate `cel`.
 
+pub mod admission;
+mod dynamic;
 mod names;
 mod rules;
 mod types;

@@ -24,7 +24,7 @@ pub(crate) struct Hook {
     pub matches_equivalent: bool,
     pub namespaces: Selector,
     pub objects: Selector,
-    pub conditions: Option<Box<dyn Conditions>>,
+    pub conditions: Option<Conditions>,
     /// Whether a request goes on when the hook cannot be called.
     pub fails_open: bool,
     pub is_reinvoked: bool,

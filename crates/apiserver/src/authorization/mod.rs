@@ -37,6 +37,11 @@ impl Decision {
     pub fn is_allowed(&self) -> bool {
         matches!(self, Decision::Allowed(_))
     }
+
+    pub fn reason(&self) -> &str {
+        let (Decision::Allowed(reason) | Decision::NoOpinion(reason)) = self;
+        reason
+    }
 }
 
 /// A question to the authorizer.

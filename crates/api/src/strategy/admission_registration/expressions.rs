@@ -1,7 +1,10 @@
 //! Expressions, as far as writing them is concerned: the one place where they are compiled, so that
 //! what cannot be compiled is never stored.
 
+use cel::types::Type;
+
 use crate::document::Value;
+use crate::expressions::admission::{self, AdmissionCompileError, Available};
 use crate::field::{FieldError, Path};
 
 /// What an expression is for, which decides what it may use and what it must return.
@@ -25,7 +28,6 @@ pub enum Role {
 
 /// An expression that is to be stored.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code)] // For what compiles them.
 pub struct Expression<'a> {
     pub text: &'a str,
     pub role: Role,
@@ -37,26 +39,34 @@ pub struct Expression<'a> {
     pub variables: &'a [Value],
 }
 
-/// Why an expression cannot be stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // For what compiles them.
-pub enum Problem {
-    Required(String),
-    Invalid(String),
-    Internal(String),
-}
-
 /// Compiles an expression; the error is the field's.
 pub fn check(expression: &Expression<'_>, path: &Path) -> Option<FieldError> {
-    compile(expression).err().map(|problem| match problem {
-        Problem::Required(detail) => FieldError::required(path, detail),
-        Problem::Invalid(detail) => FieldError::invalid(path, expression.text, detail),
-        Problem::Internal(detail) => FieldError::internal(path, detail),
-    })
-}
-
-/// Compiles an expression with the environment of its role. Everything that can be parsed will be
-/// accepted here until the compiler of expressions is called.
-fn compile(_expression: &Expression<'_>) -> Result<(), Problem> {
-    Ok(())
+    let available = Available {
+        params: expression.has_params,
+        authorizer: expression.role != Role::Message,
+        patches: matches!(expression.role, Role::ApplyConfiguration | Role::JsonPatch),
+        is_stored: expression.is_stored,
+    };
+    let result_types: &[Type] = match expression.role {
+        Role::MatchCondition | Role::Validation => &[Type::Bool],
+        Role::Message => &[Type::String],
+        Role::AuditAnnotation => &[Type::String, Type::Null],
+        // Mutations are not evaluated yet, and what they may return is not checked.
+        Role::Variable | Role::ApplyConfiguration | Role::JsonPatch => return None,
+    };
+    if !expression.variables.is_empty() {
+        // The variables of a policy are not known to the compiler yet.
+        return None;
+    }
+    match admission::compile(expression.text, available, result_types) {
+        Ok(_) => None,
+        Err(error @ AdmissionCompileError::Program(_)) => {
+            Some(FieldError::internal(path, error.to_string()))
+        }
+        Err(error) => Some(FieldError::invalid(
+            path,
+            expression.text,
+            error.to_string(),
+        )),
+    }
 }
