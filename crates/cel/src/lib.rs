@@ -20,7 +20,6 @@ mod go_text;
 mod host_lists;
 pub mod libraries;
 mod macros;
-pub mod map;
 mod names;
 pub mod numbers;
 pub mod parse;

@@ -1,1 +1,1 @@
-
+//! The checker: types, messages and their places.

@@ -1,1 +1,1 @@
-
+//! Estimates of cost.

@@ -1,1 +1,1 @@
-
+//! The parser: trees, numbers of nodes and syntax errors.
