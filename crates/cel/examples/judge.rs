@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::panic::{self, AssertUnwindSafe};
 
-use cel::map::Map;
+use cel::value::Map;
 use cel::value::{HostKind, HostValue, Shape};
 use cel::{Environment, Limits, Program, Type, Value};
 use serde_json::{Value as Json, json};

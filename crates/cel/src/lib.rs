@@ -21,7 +21,6 @@ mod go_text;
 mod host_lists;
 pub mod libraries;
 mod macros;
-pub mod map;
 mod names;
 pub mod numbers;
 pub mod parse;

@@ -1,7 +1,10 @@
 //! A plain rule over the host's objects allocates nothing. This is a binary of its own because it
 //! counts all allocations of its process.
 
-#![allow(unsafe_code)]
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts cannot be written without it"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::any::Any;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::function::{EvalError, Overload};
 use crate::libraries::declare::{global, map, message, parameter};
-use crate::map::Map;
+use crate::value::Map;
 use crate::value::Value;
 
 pub fn overloads() -> Vec<Overload> {

@@ -7,9 +7,9 @@ use super::dispatch;
 use crate::ast::{Call, Constant, Expr, Id};
 use crate::checked::{CheckedAst, Reference};
 use crate::error::EvalError;
-use crate::map::Map;
 use crate::patterns;
 use crate::types::Type;
+use crate::value::Map;
 use crate::value::{Shared, Value};
 
 /// The constant value of each node that has one, by the number of the node.

@@ -7,7 +7,7 @@ use super::operation::{Call, CallKind, List, Map, Object};
 use super::{cost, dispatch};
 use crate::error::EvalError;
 use crate::go_text;
-use crate::map;
+
 use crate::value::{self, Value};
 
 /// The longest list that additions make, and the number of items that they copy in one evaluation.
@@ -127,7 +127,7 @@ impl<'a> Machine<'_, 'a> {
 
     pub fn map(&mut self, map: &Map) {
         let from = self.scratch.stack.len() - 2 * map.optional.len();
-        let mut made = map::Map::with_capacity(map.optional.len());
+        let mut made = value::Map::with_capacity(map.optional.len());
         let mut refused = None;
         let mut parts = self.scratch.stack.drain(from..);
         for is_optional in &map.optional {
@@ -178,7 +178,7 @@ impl<'a> Machine<'_, 'a> {
 }
 
 fn insert_new<'a>(
-    map: &mut map::Map<'a>,
+    map: &mut value::Map<'a>,
     key: Value<'a>,
     value: Value<'a>,
 ) -> Result<(), EvalError> {

@@ -108,20 +108,20 @@ pub fn is_of_library(function: &str) -> bool {
                 | "type"
                 | "duration"
                 | "timestamp"
-                | "@not_strictly_false"
         )
 }
 
 /// Whether cel-go stops at the first argument that is an error, and then neither computes the others
-/// nor counts the call. It does so with three arguments and more, in `format`, and where the values
-/// decide between several overloads.
+/// nor counts the call. It does so with three arguments and more, and where the values decide between
+/// several overloads, and in `format`.
 pub fn ends_at_error(function: &Function, overload: Option<&Overload>, arguments: usize) -> bool {
     let is_singleton = function
         .overloads
         .iter()
         .any(|overload| matches!(overload.implementation, Implementation::Singleton(_)));
+    let is_format = overload.is_some_and(|overload| overload.id == "string_format");
     arguments > 2
-        || function.name == "format"
+        || is_format
         || (overload.is_none() && !is_singleton && function.overloads.len() > 1)
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use self::parse::{Parts, parse_request_uri, parse_url};
 use crate::function::{EvalError, Overload};
 use crate::libraries::declare::{global, list, map, member, message, object};
-use crate::map::Map;
 use crate::types::Type;
+use crate::value::Map;
 use crate::value::{Opaque, Value};
 
 pub fn url_type() -> Type {
