@@ -56,13 +56,10 @@ pub fn type_of(value: &Value<'_>) -> &'static str {
         Value::Optional(_) => "*types.Optional",
         Value::Object(_) => "*mutation.ObjectVal",
         Value::Opaque(_) => "cel.Opaque",
-        Value::List(_) | Value::Map(_) | Value::Host(_) => {
-            if value.list_len().is_some() {
-                "*types.baseList"
-            } else {
-                "*types.baseMap"
-            }
-        }
+        Value::List(_) => "*types.baseList",
+        Value::Map(_) => "*types.baseMap",
+        Value::Host(_) if value.list_len().is_some() => "[]interface {}",
+        Value::Host(_) => "map[string]interface {}",
     }
 }
 

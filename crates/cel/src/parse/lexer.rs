@@ -65,6 +65,9 @@ impl Token {
 /// A text that is no token: after how many tokens it was met, and the message.
 pub struct Unrecognized {
     pub after: usize,
+    /// Where it is, in bytes.
+    pub start: usize,
+    pub end: usize,
     pub offset: u32,
     pub message: String,
 }
@@ -111,9 +114,11 @@ pub fn tokens(source: &str) -> (Vec<Token>, Vec<Unrecognized>) {
             // The lexer stops at the first character that no token can go on with, and skips it too.
             Err(stopped_at) => {
                 let end = lexer.after_character(stopped_at);
-                let text = escape_whitespace(&source[start..end]);
+                let text = &source[start..end];
                 unrecognized.push(Unrecognized {
                     after: tokens.len(),
+                    start,
+                    end,
                     offset,
                     message: format!("Syntax error: token recognition error at: '{text}'"),
                 });

@@ -3,6 +3,7 @@
 //! Expressions without a syntax error take the short way: a recursive descent that makes the tree at
 //! once. All others are parsed again the way ANTLR does, for its words and its recovery.
 
+mod antlr;
 mod descent;
 mod lexer;
 mod literal;
@@ -27,10 +28,10 @@ pub struct Syntax {
 
 /// The tree of an expression with its macros expanded.
 pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, CompileErrors> {
-    let mut report = Report::default();
     if source.len() > MAX_CODE_POINTS {
         let size = source.chars().count();
         if size > MAX_CODE_POINTS {
+            let mut report = Report::default();
             report.add(
                 None,
                 format!(
@@ -41,17 +42,17 @@ pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, CompileErrors> {
         }
     }
     let (tokens, unrecognized) = lexer::tokens(source);
-    let mut builder = Builder::with_capacity(tokens.len() * 2);
     if unrecognized.is_empty() {
+        let mut builder = Builder::with_capacity(tokens.len() * 2);
         if let Some(root) = descent::parse(source, &tokens, syntax, &mut builder) {
             let (ast, report) = builder.into_ast(root);
             report.into_result(source)?;
             return Ok(ast);
         }
     }
-    for text in unrecognized {
-        text.report(&mut report);
-    }
-    report.add(Some(0), "Syntax error");
-    Err(report.into_errors(source))
+    let mut builder = Builder::with_capacity(tokens.len() * 2);
+    let root = antlr::parse(source, &tokens, &unrecognized, syntax, &mut builder);
+    let (ast, report) = builder.into_ast(root);
+    report.into_result(source)?;
+    Ok(ast)
 }
