@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::node::{Additional, Kind, ListType, MapType, Name, Node};
+use super::kind::Kind;
+use super::node::{Additional, ListType, MapType, Name, Node};
 use crate::document::Value;
 
 /// A place of an object, as far as ownership is concerned.

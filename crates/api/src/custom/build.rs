@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::defaults;
 use super::format::Format;
 use super::intern::Interner;
-use super::node::{Additional, Fact, Flags, Kind, ListType, MapType, Name, Node, Property};
+use super::kind::Kind;
+use super::node::{Additional, Fact, Flags, ListType, MapType, Name, Node, Property, Rule, Rules};
 use super::props::{AdditionalProps, Props};
-use super::rules::{Rule, Rules};
 
 /// Compiles a schema that has been found structural. Documents are bounded in depth where they are
 /// read, and `from_document` checks that again, so that the recursion is bounded.

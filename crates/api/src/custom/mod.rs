@@ -21,6 +21,7 @@ mod format;
 mod go;
 mod intern;
 mod json_path;
+mod kind;
 mod list_types;
 mod metadata;
 mod node;
@@ -48,14 +49,15 @@ pub use correlation::Correlated;
 pub use format::{Format, duration, request_uri};
 pub use intern::entries as shared_entries;
 pub use json_path::JsonPath;
+pub use kind::Kind;
 pub use metadata::{Malformed, MetadataError};
-pub use node::{Additional, Kind, ListType, MapType, Name, Node, Property};
+pub use node::{
+    Additional, Compilation, CompiledRule, Expressions, ListType, MapType, Name, Node, OldSelf,
+    Outcome, PER_CALL_LIMIT, Program, Property, Rule, Rules, Run, Scope,
+};
 pub use path::{AccessorError, FoundPath, PathError, dotted, field_path, number_at, text_at};
 pub use props::{AdditionalProps, ItemProps, Props};
-pub use rules::{
-    Compilation, CompiledRule, Expressions, Findings, OldSelf, Outcome, PER_CALL_LIMIT, Program,
-    RUNTIME_COST_BUDGET, Rule, Rules, Run, Scope, max_cardinality,
-};
+pub use rules::{Findings, RUNTIME_COST_BUDGET, max_cardinality};
 pub use scale::ScalePaths;
 pub use sizes::{MAX_REQUEST_SIZE, Size, estimate};
 pub use structural::{NotConvertible, convertible, violations};

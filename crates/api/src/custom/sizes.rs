@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::node::{Kind, Node};
+use super::kind::Kind;
+use super::node::Node;
 use crate::document::Value;
 
 /// The largest request, which bounds what has no bound of its own.

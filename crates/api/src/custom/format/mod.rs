@@ -10,7 +10,7 @@ mod uri;
 #[cfg(test)]
 mod tests;
 
-use super::node::Kind;
+use super::kind::Kind;
 
 /// The scheme and the host of a URI of a request, as Go reads it.
 pub use time::duration;

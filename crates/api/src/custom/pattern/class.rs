@@ -1,6 +1,8 @@
 //! Classes of signs (`[a-z]`) and the escapes that stand for a sign or a class.
 
-use super::parse::{PatternError, push_literal};
+use std::fmt::Write;
+
+use super::error::PatternError;
 
 /// Translates the class at the start of `text`; its length.
 pub(super) fn translate(text: &str, output: &mut String) -> Result<usize, PatternError> {
@@ -193,5 +195,17 @@ fn hexadecimal(text: &str) -> Result<(char, usize), PatternError> {
     match code.and_then(char::from_u32) {
         Some(sign) => Ok((sign, length)),
         None => Err(invalid(length)),
+    }
+}
+
+/// One sign that stands for itself, in a class too.
+pub(super) fn push_literal(output: &mut String, sign: char) {
+    match sign {
+        sign if sign.is_ascii_alphanumeric() || sign == '_' || !sign.is_ascii() => {
+            output.push(sign)
+        }
+        other => {
+            let _ = write!(output, "\\x{{{:x}}}", other as u32);
+        }
     }
 }

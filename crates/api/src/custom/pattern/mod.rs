@@ -3,6 +3,7 @@
 //! Nothing is compiled before it is first needed; what was compiled is kept within a bound.
 
 mod class;
+mod error;
 mod parse;
 
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
-pub use parse::PatternError;
+pub use error::PatternError;
 
 /// The most patterns that are kept compiled, and the most memory of one.
 const MOST_KEPT: usize = 512;

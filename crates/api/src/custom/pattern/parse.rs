@@ -2,30 +2,8 @@
 //! with the few differences spelled out (ASCII classes, brackets and operators inside classes, octal
 //! escapes, `\Q…\E`, braces that are no repetition).
 
-use std::fmt::Write;
-
-use super::class;
-
-/// Why Go would not compile a pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error parsing regexp: {code}: `{part}`")]
-pub struct PatternError {
-    code: &'static str,
-    part: String,
-}
-
-impl PatternError {
-    pub(super) fn new(code: &'static str, part: &str) -> PatternError {
-        PatternError {
-            code,
-            part: part.to_string(),
-        }
-    }
-
-    pub(super) fn too_large(pattern: &str) -> PatternError {
-        PatternError::new("expression too large", pattern)
-    }
-}
+use super::class::{self, push_literal};
+use super::error::PatternError;
 
 /// How deeply groups may stand within each other.
 const DEEPEST: usize = 1000;
@@ -298,18 +276,6 @@ impl<'a> Parser<'a> {
         match inner.is_empty() {
             true => before,
             false => Before::Something(1),
-        }
-    }
-}
-
-/// One sign that stands for itself, in a class too.
-pub(super) fn push_literal(output: &mut String, sign: char) {
-    match sign {
-        sign if sign.is_ascii_alphanumeric() || sign == '_' || !sign.is_ascii() => {
-            output.push(sign)
-        }
-        other => {
-            let _ = write!(output, "\\x{{{:x}}}", other as u32);
         }
     }
 }

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::correlation::Correlated;
-use super::node::{Additional, Kind, Node};
+use super::kind::Kind;
+use super::node::{Additional, Node};
 use super::pattern;
 use crate::document::{Object, Value};
 use crate::field::{FieldError, Path, in_go_order};

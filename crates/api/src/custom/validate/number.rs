@@ -3,7 +3,8 @@
 use super::outcome::{Outcome, Problem, What};
 use crate::custom::format::Format;
 use crate::custom::go;
-use crate::custom::node::{Kind, Node};
+use crate::custom::kind::Kind;
+use crate::custom::node::Node;
 use crate::document::Value;
 
 pub(super) fn check(node: &Node, value: &Value, path: &str, outcome: &mut Outcome) {

@@ -7,6 +7,7 @@ mod names;
 mod rules;
 mod schema;
 mod spec;
+mod strictness;
 mod version;
 
 #[cfg(test)]

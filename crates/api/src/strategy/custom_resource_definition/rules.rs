@@ -2,7 +2,7 @@
 //! says.
 
 use super::cost::{self, Cardinality, MOST_PER_RULE, TotalCost};
-use super::schema::Strictness;
+use super::strictness::Strictness;
 use crate::custom::{self, Props, convertible, field_path};
 use crate::document::Value;
 use crate::field::{FieldError, Path};

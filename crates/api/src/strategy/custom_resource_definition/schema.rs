@@ -2,23 +2,11 @@
 
 use super::cost::{Cardinality, TotalCost};
 use super::rules;
-use crate::custom::{AdditionalProps, Expressions, ItemProps, Props};
+use super::strictness::Strictness;
+use crate::custom::{AdditionalProps, ItemProps, Props};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::repeats::Seen;
-
-/// What an update is not held to, because it was so before.
-#[derive(Clone, Copy)]
-pub struct Strictness<'a> {
-    pub valid_types: bool,
-    pub atomic_sets: bool,
-    pub keyed_lists: bool,
-    /// Expressions that were accepted before.
-    pub is_stored: &'a dyn Fn(&str) -> bool,
-    /// Not set for a schema that did not change.
-    pub cost_per_rule: bool,
-    pub expressions: Option<&'a dyn Expressions>,
-}
 
 /// What is known from above about a place.
 #[derive(Clone)]

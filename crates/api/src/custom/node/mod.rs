@@ -4,56 +4,22 @@
 //! hundred places that say "a string" cost one, and copies of a definition cost next to nothing.
 //! What few nodes have is a list of facts; descriptions are not kept.
 
+mod rule;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::format::Format;
-use super::rules::Rules;
+use super::kind::Kind;
 use crate::document::Value;
+
+pub use rule::{
+    Compilation, CompiledRule, Expressions, OldSelf, Outcome, PER_CALL_LIMIT, Program, Rule, Rules,
+    Run, Scope,
+};
 
 /// A name or text that equal ones share.
 pub type Name = Arc<str>;
-
-/// The type of a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// None is declared.
-    #[default]
-    Any,
-    Object,
-    Array,
-    String,
-    Integer,
-    Number,
-    Boolean,
-}
-
-impl Kind {
-    pub fn parse(text: &str) -> Option<Kind> {
-        Some(match text {
-            "" => Kind::Any,
-            "object" => Kind::Object,
-            "array" => Kind::Array,
-            "string" => Kind::String,
-            "integer" => Kind::Integer,
-            "number" => Kind::Number,
-            "boolean" => Kind::Boolean,
-            _ => return None,
-        })
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Any => "",
-            Kind::Object => "object",
-            Kind::Array => "array",
-            Kind::String => "string",
-            Kind::Integer => "integer",
-            Kind::Number => "number",
-            Kind::Boolean => "boolean",
-        }
-    }
-}
 
 /// `x-kubernetes-list-type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
