@@ -68,17 +68,17 @@ pub struct Observed<'a> {
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ProposalError {
     #[error("no pods returned by selector while calculating replica count")]
-    NoPods,
+    PodsMissing,
     #[error("did not receive metrics for targeted pods (pods might be unready)")]
-    NoMetrics,
+    MetricsMissing,
     #[error("no metrics returned matched known pods")]
-    NoRequests,
+    RequestsUnknown,
     #[error("container {container} not found in Pod {pod}")]
-    NoContainer { container: String, pod: String },
+    ContainerNotFound { container: String, pod: String },
     #[error("missing pod-level request for {resource} in Pod {pod}")]
-    NoPodRequest { resource: String, pod: String },
+    PodRequestMissing { resource: String, pod: String },
     #[error("missing request for {resource} in container {container} of Pod {pod}")]
-    NoContainerRequest {
+    ContainerRequestMissing {
         resource: String,
         container: String,
         pod: String,
@@ -91,7 +91,7 @@ pub fn propose(
     tolerance: Tolerance,
 ) -> Result<Proposal, ProposalError> {
     if observed.pods.is_empty() {
-        return Err(ProposalError::NoPods);
+        return Err(ProposalError::PodsMissing);
     }
     let groups = Groups::of(&observed);
     let mut used: BTreeMap<String, i64> = observed
@@ -101,7 +101,7 @@ pub fn propose(
         .map(|(name, measure)| (name.clone(), measure.milli))
         .collect();
     if used.is_empty() {
-        return Err(ProposalError::NoMetrics);
+        return Err(ProposalError::MetricsMissing);
     }
     let requests = match target {
         Target::Utilization(_) => requests(&observed)?,
@@ -233,7 +233,7 @@ fn ratio(
                 .filter_map(|(name, _)| requests.get(name))
                 .sum();
             if requested == 0 {
-                return Err(ProposalError::NoRequests);
+                return Err(ProposalError::RequestsUnknown);
             }
             let utilization = (total.saturating_mul(100) / requested) as i32;
             Ok(Ratio {
@@ -264,7 +264,7 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, Pr
         return pod_resources::requests(spec, Counted::Spec)
             .get(resource)
             .map(Quantity::milli)
-            .ok_or_else(|| ProposalError::NoPodRequest {
+            .ok_or_else(|| ProposalError::PodRequestMissing {
                 resource: resource.to_owned(),
                 pod: name(),
             });
@@ -277,7 +277,7 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, Pr
         .collect();
     if let (Some(wanted), true) = (container, counted.is_empty()) {
         let container = wanted.to_owned();
-        return Err(ProposalError::NoContainer {
+        return Err(ProposalError::ContainerNotFound {
             container,
             pod: name(),
         });
@@ -287,7 +287,7 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, Pr
         let resources = container.resources.as_ref();
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let Some(request) = requests.and_then(|requests| requests.get(resource)) else {
-            return Err(ProposalError::NoContainerRequest {
+            return Err(ProposalError::ContainerRequestMissing {
                 resource: resource.to_owned(),
                 container: container.name.clone(),
                 pod: name(),
