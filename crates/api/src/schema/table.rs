@@ -490,7 +490,7 @@ mod tests {
         for resource in crate::catalogue::built_in().resources() {
             let definition = table
                 .definition(resource.definition.name())
-                .expect(resource.definition.name());
+                .unwrap_or_else(|| panic!("{resource:?}"));
             let named = (&*resource.group, &*resource.version, &*resource.kind);
             let mut kinds = definition.kinds.iter();
             assert!(kinds.any(|kind| (kind.group, kind.version, kind.kind) == named));

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
 
-use super::conditions::{self, Condition, ESTABLISHED, FINALIZER};
-use super::controller::{GROUP, PLURAL};
+use super::conditions::{self, Condition, ESTABLISHED, FINALIZER, GROUP, PLURAL};
 use crate::cache::{From, Requirement, Watch};
 use crate::context::Context;
 use crate::registry::{self, DeleteOptions, Target};

@@ -6,6 +6,10 @@ use api::strategy::custom_resource_definition::{Approval, approval, bundle_error
 
 use super::names::{Names, UsedNames, accept};
 
+/// The kind of definitions.
+pub(super) const GROUP: &str = "apiextensions.k8s.io";
+pub(super) const PLURAL: &str = "customresourcedefinitions";
+
 pub(crate) const ESTABLISHED: &str = "Established";
 pub(crate) const NAMES_ACCEPTED: &str = "NamesAccepted";
 const TERMINATING: &str = "Terminating";

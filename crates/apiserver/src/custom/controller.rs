@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
+use super::conditions::{GROUP, PLURAL};
 use super::kind::{self, Identity};
 use super::names::{Names, UsedNames};
 use super::{cleanup, conditions};
@@ -22,9 +23,6 @@ use crate::cache::{Change, From, Initial, Requirement, ResourceCache, Watch};
 use crate::context::Context;
 use crate::registry::{self, Target};
 use crate::server::Server;
-
-pub(super) const GROUP: &str = "apiextensions.k8s.io";
-pub(super) const PLURAL: &str = "customresourcedefinitions";
 
 /// Definitions that are worked on at the same time.
 const MOST_AT_ONCE: usize = 64;

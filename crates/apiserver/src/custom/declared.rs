@@ -1,7 +1,7 @@
 //! The schemas that stored definitions declare, read when a document shows them.
 
+use api::Resource;
 use api::openapi::{Declarations, Declared};
-use api::{Resource, Value};
 
 use crate::cache::Cache;
 
@@ -22,7 +22,7 @@ impl Declarations for StoredDeclarations<'_> {
             path.strip_prefix('.').unwrap_or(path).to_string()
         });
         Some(Declared {
-            schema: version.at(&["schema", "openAPIV3Schema"]).map(Value::clone),
+            schema: version.at(&["schema", "openAPIV3Schema"]).cloned(),
             selectable_fields: fields.collect(),
         })
     }

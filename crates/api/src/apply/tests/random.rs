@@ -79,7 +79,7 @@ fn configuration(numbers: &mut Numbers) -> Value {
 }
 
 /// Whether `object` has all that `part` says; items of lists are found by key or value.
-fn contains(place: Place, object: Option<&Value>, part: &Value) -> bool {
+fn contains(place: Place<'_>, object: Option<&Value>, part: &Value) -> bool {
     match place.form(Some(part)) {
         place::Form::Map {
             atomic: false,
