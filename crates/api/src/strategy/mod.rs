@@ -11,6 +11,7 @@ use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
 
 pub(crate) mod addresses;
+pub mod api_service;
 mod certificate_signing_request;
 mod checks;
 pub mod claim_spec;
@@ -371,6 +372,7 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("", "Secret") => &secret::Secret,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("apiregistration.k8s.io", "APIService") => &api_service::ApiService,
         ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("apps", "Deployment") => &deployment::Deployment,

@@ -5,6 +5,7 @@ use crate::catalogue;
 use crate::document;
 use crate::table::{self, IncludeObject};
 
+mod api_service;
 mod costs;
 mod devices;
 mod networking;
