@@ -6,6 +6,7 @@
 mod address_repair;
 mod admission;
 mod admission_config;
+mod aggregation;
 mod allocation;
 mod authentication;
 mod authorization;
@@ -17,7 +18,9 @@ mod decode;
 mod dispatch;
 mod endpoints;
 mod enveloped;
+mod extension_servers;
 mod filters;
+mod front_proxy_headers;
 mod gzip;
 mod heavy;
 mod hops;
@@ -43,6 +46,7 @@ mod storage;
 mod subresources;
 mod token_uses;
 mod unstored;
+mod unverified;
 mod usage;
 mod verbs;
 
@@ -68,6 +72,7 @@ use startup::{Stage, Startup};
 pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
+pub use extension_servers::{AggregationConfig, DialServices, DirectDialer, FrontProxy};
 pub use identity::Identity;
 pub use in_process::InProcess;
 pub use served_kinds::AddKindError;
@@ -99,6 +104,7 @@ pub struct Config {
     /// How long the store's history is kept; zero for ever.
     pub compaction: Duration,
     pub admission: AdmissionConfig,
+    pub aggregation: AggregationConfig,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -156,6 +162,7 @@ impl ApiServer {
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
             &config.client_ca_pem,
+            config.aggregation.front_proxy.as_ref(),
             &config.service_account_key_pem,
             &config.issuer,
             cache.clone(),

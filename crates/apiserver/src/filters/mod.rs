@@ -39,6 +39,7 @@ use http::{HeaderMap, Request, Response};
 use crate::body::{Body, RequestBody};
 use crate::context::Context;
 use crate::dispatch::{self, Routed};
+use crate::front_proxy_headers;
 use crate::metrics::Served;
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -147,6 +148,7 @@ fn admit_caller(
         Err(status) => return Err(Box::new((status, parts.headers))),
     };
     impersonation::forget(&mut parts.headers);
+    front_proxy_headers::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorization::authorize(&context) {
