@@ -7,8 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Resource, Snapshot, Subresource, api_version};
+use crate::catalogue::Snapshot;
 use crate::document::{Object, Value};
+use crate::resource::{Resource, Subresource, api_version};
 
 /// The media type of aggregated discovery.
 pub const AGGREGATED_V2: &str =

@@ -1,6 +1,8 @@
 //! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
+mod addresses;
+pub mod age;
 pub mod apply;
 pub mod catalogue;
 pub mod certificate;
@@ -15,6 +17,7 @@ pub mod patch;
 pub mod protobuf;
 pub mod quota;
 mod repeats;
+pub mod resource;
 pub mod resources;
 pub mod schema;
 pub mod selector;
@@ -25,8 +28,7 @@ pub mod table;
 pub mod warnings;
 
 pub use ::quantity;
-pub use catalogue::Resource;
 pub use document::{Object, Value};
 pub use field::{FieldError, FieldErrorKind};
+pub use resource::{Resource, Strategy};
 pub use status::{Cause, Details, Reason, Status};
-pub use strategy::Strategy;

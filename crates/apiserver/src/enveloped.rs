@@ -179,7 +179,7 @@ fn closed(json: &[u8]) -> Option<Bytes> {
 /// As we would have stored it. An older server may have stored a version that is now only served,
 /// and what has a default need not be in what another server stored.
 fn settled(object: Value) -> Value {
-    let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
+    let (group, version) = api::resource::split_api_version(object.str_at(&["apiVersion"]));
     let kind = object.str_at(&["kind"]);
     let Some(resource) = catalogue::built_in().find_kind(group, version, kind) else {
         return object;

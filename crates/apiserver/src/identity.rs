@@ -46,8 +46,8 @@ impl Identity {
     }
 
     /// Who this is, as objects record it.
-    pub(crate) fn requester(&self) -> api::strategy::Requester<'_> {
-        api::strategy::Requester {
+    pub(crate) fn requester(&self) -> api::resource::Requester<'_> {
+        api::resource::Requester {
             user: &self.user,
             uid: &self.uid,
             groups: &self.groups,

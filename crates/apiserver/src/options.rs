@@ -92,7 +92,9 @@ fn about_manager(context: &Context, patch: Option<PatchType>) -> Vec<FieldError>
         }
         _ => {}
     }
-    errors.extend(api::apply::validate_manager(manager, &path));
+    errors.extend(api::metadata::managed_fields::validate_manager(
+        manager, &path,
+    ));
     errors
 }
 
@@ -106,10 +108,10 @@ pub(crate) fn manager(context: &Context) -> String {
     let agent = agent.map_or("".into(), |agent| String::from_utf8_lossy(agent.as_bytes()));
     let mut prefix = String::new();
     for character in agent.split('/').next().unwrap_or_default().chars() {
-        if !api::apply::is_printable(character) {
+        if !api::metadata::managed_fields::is_printable(character) {
             continue;
         }
-        if prefix.len() + character.len_utf8() > api::apply::LONGEST_MANAGER {
+        if prefix.len() + character.len_utf8() > api::metadata::managed_fields::LONGEST_MANAGER {
             break;
         }
         prefix.push(character);

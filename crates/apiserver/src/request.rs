@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use api::Resource;
 use api::Status;
-use api::catalogue::{Resource, Snapshot};
+use api::catalogue::Snapshot;
 
 use crate::query::{Query, decode_path};
 

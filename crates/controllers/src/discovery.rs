@@ -29,7 +29,7 @@ pub struct Served {
 
 impl Served {
     pub fn api_version(&self) -> String {
-        api::catalogue::api_version(&self.group, &self.version)
+        api::resource::api_version(&self.group, &self.version)
     }
 
     /// `pods` or `deployments.apps`.
@@ -167,7 +167,7 @@ impl Groups {
             for version in group.versions {
                 if version.freshness == "Stale" {
                     let name = &group.metadata.name;
-                    let stale = api::catalogue::api_version(name, &version.version);
+                    let stale = api::resource::api_version(name, &version.version);
                     all.stale.push(stale);
                     continue;
                 }

@@ -20,15 +20,12 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
-use crate::catalogue::{Name, Resource};
 use crate::document::Value;
+use crate::resource::{Name, Resource};
 use crate::schema::{self, Shape};
 use crate::status::{Reason, Status};
 
-pub use entries::{
-    LONGEST_MANAGER, is_printable, same_but_times, validate as validate_managed_fields,
-    validate_manager,
-};
+pub use entries::same_but_times;
 pub use field_set::FieldSet;
 pub use scale::Scaled;
 
@@ -129,7 +126,7 @@ impl Kind {
 
     /// How upstream's messages name an object of it.
     fn describe(&self, object: &Value) -> String {
-        let (group, version) = crate::catalogue::split_api_version(&self.api_version);
+        let (group, version) = crate::resource::split_api_version(&self.api_version);
         let metadata = |name: &str| object.str_at(&["metadata", name]).to_string();
         format!(
             "{}/{}; {group}/{version}, Kind={}",
@@ -308,7 +305,7 @@ fn check_kind(kind: &Kind, applied: &Value) -> Result<(), Status> {
     if (api_version, given) == (kind.api_version.as_str(), &*kind.kind) {
         return Ok(());
     }
-    let (group, version) = crate::catalogue::split_api_version(api_version);
+    let (group, version) = crate::resource::split_api_version(api_version);
     Err(Status::bad_request(format!(
         "invalid object type: {group}/{version}, Kind={given}"
     )))

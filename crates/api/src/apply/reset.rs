@@ -3,7 +3,7 @@
 
 use super::element;
 use super::field_set::FieldSet;
-use crate::catalogue::Resource;
+use crate::resource::Resource;
 
 /// What of a set of fields a request may own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use super::entries::{Entries, Entry, Owner};
 use super::field_set::FieldSet;
 use super::reset::Reset;
 use super::{Kind, MANAGED_FIELDS, Write, element};
-use crate::catalogue::Resource;
 use crate::document::Value;
+use crate::resource::Resource;
 use crate::status::Status;
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";

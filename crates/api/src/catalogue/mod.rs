@@ -1,156 +1,14 @@
-//! The catalogue of kinds that an API server serves: names, scope, verbs, subresources, rules.
+//! The catalogue of kinds that an API server serves.
 //!
 //! A [`Snapshot`] never changes and is what requests look things up in; a [`Catalogue`] swaps one
 //! snapshot for another when a kind is added or removed while requests run. The built-in kinds come
-//! from a generated table. What the objects look like is `schema`'s; how they behave is `strategy`'s.
+//! from a generated table.
 
 mod table;
 
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::field::FieldError;
-use crate::status::{Cause, Status};
-use crate::strategy::Strategy;
-use crate::table::Column;
-
-/// A name that is part of the program for a built-in kind, and owned by an added one.
-pub type Name = Cow<'static, str>;
-
-/// A served kind in one version. Requests hold it by an [`Arc`], so that it outlives its removal
-/// from the catalogue as long as somebody works with it.
-pub struct Resource {
-    /// "" for the core group.
-    pub group: Name,
-    pub version: Name,
-    pub kind: Name,
-    pub plural: Name,
-    pub singular: Name,
-    pub namespaced: bool,
-    pub short_names: Vec<Name>,
-    pub categories: Vec<Name>,
-    pub verbs: Vec<&'static str>,
-    pub subresources: Vec<Subresource>,
-    /// The columns of the table that `kubectl get` shows.
-    pub columns: Vec<Column>,
-    /// The name of its schema in the table of types, e.g. `io.k8s.api.core.v1.Pod`.
-    pub definition: &'static str,
-    /// The rules of the kind, which a schema cannot say.
-    pub rules: Rules,
-    /// The version of the kind that its objects are stored in, if that is not this one.
-    pub storage: Option<Arc<Resource>>,
-}
-
-/// The strategy of a kind: part of the program, or brought by a kind that was added.
-#[derive(Clone)]
-pub enum Rules {
-    BuiltIn(&'static dyn Strategy),
-    Added(Arc<dyn Strategy>),
-}
-
-/// A path below an object, such as `status`.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Subresource {
-    pub name: &'static str,
-    /// The kind that is sent and received there; it may be of another group than the object.
-    pub kind: Name,
-    pub group: Name,
-    pub version: Name,
-    pub verbs: Vec<&'static str>,
-}
-
-impl Resource {
-    /// `v1` or `apps/v1`, as `apiVersion` has it.
-    pub fn api_version(&self) -> String {
-        api_version(&self.group, &self.version)
-    }
-
-    /// `pods` or `deployments.apps`, as errors name it.
-    pub fn qualified(&self) -> String {
-        match &*self.group {
-            "" => self.plural.to_string(),
-            group => format!("{}.{group}", self.plural),
-        }
-    }
-
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources
-            .iter()
-            .find(|subresource| subresource.name == name)
-    }
-
-    pub fn strategy(&self) -> &dyn Strategy {
-        match &self.rules {
-            Rules::BuiltIn(strategy) => *strategy,
-            Rules::Added(strategy) => &**strategy,
-        }
-    }
-
-    pub fn has_verb(&self, verb: &str) -> bool {
-        self.verbs.contains(&verb)
-    }
-
-    /// Whether it is part of the program, as opposed to added while the server runs.
-    pub fn is_built_in(&self) -> bool {
-        matches!(self.rules, Rules::BuiltIn(_))
-    }
-
-    /// Whether `status` is a resource of its own below the object.
-    pub fn has_status(&self) -> bool {
-        self.subresource("status").is_some()
-    }
-
-    /// Whether its objects are stored in this version.
-    pub fn is_stored_as_itself(&self) -> bool {
-        self.storage.is_none()
-    }
-
-    /// The 404 answer for an object that is not there.
-    pub fn not_found(&self, name: &str) -> Status {
-        Status::not_found(&self.group, &self.plural, name)
-    }
-
-    /// The 409 answer for an object whose name is taken.
-    pub fn already_exists(&self, name: &str) -> Status {
-        Status::already_exists(&self.group, &self.plural, name)
-    }
-
-    /// The 409 answer for a write that others were faster than.
-    pub fn conflict(&self, name: &str, why: impl fmt::Display) -> Status {
-        Status::conflict(&self.group, &self.plural, name, why)
-    }
-
-    /// The 403 answer for what the caller may not do.
-    pub fn forbidden(&self, name: &str, why: impl fmt::Display) -> Status {
-        Status::forbidden(&self.group, &self.plural, name, why)
-    }
-
-    /// The 422 answer for an object with these field errors.
-    pub fn invalid(&self, name: &str, errors: Vec<FieldError>) -> Status {
-        let causes = errors.into_iter().map(Cause::from).collect();
-        Status::invalid(&self.group, &self.kind, name, causes)
-    }
-
-    /// What identifies a resource in a catalogue.
-    fn id(&self) -> (&str, &str, &str) {
-        (&self.group, &self.version, &self.plural)
-    }
-}
-
-impl PartialEq for Resource {
-    fn eq(&self, other: &Resource) -> bool {
-        self.id() == other.id()
-    }
-}
-
-impl Eq for Resource {}
-
-impl fmt::Debug for Resource {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} in {}", self.qualified(), self.version)
-    }
-}
+use crate::resource::Resource;
 
 /// The kinds that are served at one moment.
 pub struct Snapshot {
@@ -307,19 +165,6 @@ fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
         shared[index] = Some(Arc::new(resource));
     }
     shared.into_iter().flatten().collect()
-}
-
-/// `v1` for the core group, `group/version` for others.
-pub fn api_version(group: &str, version: &str) -> String {
-    match group {
-        "" => version.to_string(),
-        _ => format!("{group}/{version}"),
-    }
-}
-
-/// The opposite of [`api_version`].
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// What upstream serves and we do not: a kind appears only when it takes effect. A group alone

@@ -8,8 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::catalogue::{Name, Resource, Rules, Subresource};
-use crate::table::Column;
+use crate::resource::{Column, Name, Resource, Rules, Subresource, generic};
 use crate::{schema, strategy};
 
 /// Every generally available kind of upstream, by group and plural; several versions of a kind in
@@ -47,7 +46,7 @@ pub fn read() -> Vec<Resource> {
                 columns: Vec::new(),
                 definition: schema::definition_of(group, version, kind).unwrap_or_default(),
                 // Settled below, when its subresources are known.
-                rules: Rules::BuiltIn(strategy::of_scope(false, false)),
+                rules: Rules::BuiltIn(generic::of(false, false)),
                 storage: None,
             }),
             (["S", name, group, version, kind, verbs], Some(resource)) => {
@@ -74,7 +73,7 @@ pub fn read() -> Vec<Resource> {
         let own = strategy::built_in(&resource.group, &resource.kind);
         let rules = own.unwrap_or_else(|| {
             let has_status = resource.has_status();
-            strategy::of_scope(resource.namespaced, has_status)
+            generic::of(resource.namespaced, has_status)
         });
         resource.rules = Rules::BuiltIn(rules);
     }

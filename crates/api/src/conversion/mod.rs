@@ -9,8 +9,8 @@ mod ordered;
 
 use std::sync::Arc;
 
-use crate::catalogue::Resource;
 use crate::document::Value;
+use crate::resource::Resource;
 use crate::schema;
 
 /// The version that a resource's objects are stored in: its own, as a rule.

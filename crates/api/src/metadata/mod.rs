@@ -6,6 +6,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
 use crate::repeats::Seen;
 
+pub mod managed_fields;
 pub mod names;
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ pub fn validate(object: &Value, rules: Rules) -> Vec<FieldError> {
         &path.child("finalizers"),
         rules.known_finalizers,
     ));
-    errors.extend(crate::apply::validate_managed_fields(object));
+    errors.extend(managed_fields::validate(object));
     errors
 }
 
@@ -174,7 +175,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors.extend(labels(at("labels"), &path.child("labels")));
     errors.extend(annotations(at("annotations"), &path.child("annotations")));
     errors.extend(owner_references(new, &path.child("ownerReferences")));
-    errors.extend(crate::apply::validate_managed_fields(new));
+    errors.extend(managed_fields::validate(new));
     errors
 }
 

@@ -71,7 +71,7 @@ impl NameRule {
             NameRule::Dns1035Label => dns_1035_label(name),
             NameRule::PathSegment => path_segment(name, prefix),
             NameRule::IpAddress => {
-                let errors = crate::strategy::addresses::address(name, &Path::new(""));
+                let errors = crate::addresses::address(name, &Path::new(""));
                 errors.into_iter().map(|error| error.detail).collect()
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Version;
-use crate::catalogue::Resource;
 use crate::document::{Object, Value};
+use crate::resource::Resource;
 use crate::schema::{Definition, Field, Type, table};
 
 pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";

@@ -13,8 +13,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Resource, Snapshot, api_version};
+use crate::catalogue::Snapshot;
 use crate::document::{Object, Value};
+use crate::resource::{Resource, api_version};
 
 /// The protobuf media type of `/openapi/v2`, as the answer's `Content-Type` has it.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -1,7 +1,7 @@
 //! The operations that a kind offers, independent of the notation they are written in.
 
 use super::definitions::{DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, list_of};
-use crate::catalogue::{Resource, Subresource, api_version};
+use crate::resource::{Resource, Subresource, api_version};
 use crate::schema::{Type, table};
 
 /// One method at one path.

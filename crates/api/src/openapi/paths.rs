@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::Version;
 use super::definitions::{GROUP, GROUP_LIST, INFO, RESOURCE_LIST, VERSIONS, reference};
 use super::operations::{Operation, Parameter, Path, group_version_word, paths_of, tag};
-use crate::catalogue::{Resource, api_version};
 use crate::document::{Object, Value};
+use crate::resource::{Resource, api_version};
 
 const PRODUCED: &[&str] = &[
     "application/json",

@@ -6,8 +6,8 @@ mod encode;
 mod message;
 mod wire;
 
-use crate::catalogue::{Resource, split_api_version};
 use crate::document::{MAX_DEPTH, Value};
+use crate::resource::{Resource, split_api_version};
 use crate::schema::{Definition, normalise, table};
 
 use wire::{Reader, Writer};

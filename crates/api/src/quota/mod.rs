@@ -6,9 +6,9 @@ mod pods;
 pub mod scopes;
 mod services;
 
-use crate::catalogue::Resource;
 use crate::document::Value;
 use crate::quantity::{Format, Quantity};
+use crate::resource::Resource;
 use crate::resources::{Amounts, amounts};
 
 pub use scopes::{Requirement, requirements};

@@ -4,8 +4,8 @@
 
 use super::empty::is_collection;
 use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
-use crate::catalogue::Resource;
 use crate::document::Value;
+use crate::resource::Resource;
 
 /// Applies the declared defaults, such as `protocol: TCP` of a port.
 pub fn defaults(resource: &Resource, object: &mut Value) {

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 
 use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
-use crate::catalogue::Resource;
 use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind};
+use crate::resource::Resource;
 
 /// The places of an object where an empty list or map was.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,11 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, Rules, all_invalid, names};
-use crate::strategy::{MetadataChecks, Strategy, generic};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy, generic};
 
 const MOST_GROUP_PRIORITY: i64 = 20_000;
 const MOST_VERSION_PRIORITY: i64 = 1_000;

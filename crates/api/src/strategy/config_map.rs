@@ -1,11 +1,11 @@
 //! ConfigMaps.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy};
 
 /// All values of a ConfigMap or a Secret together.
 pub const MOST_DATA: usize = 1024 * 1024;

@@ -1,11 +1,11 @@
 //! ControllerRevisions.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 pub struct ControllerRevision;
 
@@ -45,7 +45,7 @@ impl Strategy for ControllerRevision {
         let owners = object.list_at(&["metadata", "ownerReferences"]);
         let owner = owners.iter().find(|owner| owner.bool_at(&["controller"]));
         let owner = owner.map(|owner| {
-            let (group, _) = crate::catalogue::split_api_version(owner.str_at(&["apiVersion"]));
+            let (group, _) = crate::resource::split_api_version(owner.str_at(&["apiVersion"]));
             let kind = owner.str_at(&["kind"]).to_lowercase();
             let kind = match group {
                 "" => kind,

@@ -1,10 +1,11 @@
 //! CronJobs.
 
+use crate::age::{age, object_age};
 use crate::cron;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::strategy::{Strategy, job, workload};
-use crate::table::duration::{age, object_age};
+use crate::resource::Strategy;
+use crate::strategy::{job, workload};
 
 pub struct CronJob;
 

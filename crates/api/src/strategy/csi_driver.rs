@@ -1,12 +1,12 @@
 //! CSIDrivers.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::repeats::Seen;
+use crate::resource::{Strategy, generic};
 use crate::strategy::checks::supported;
-use crate::strategy::{Strategy, generic};
-use crate::table::duration::object_age;
 
 const TOKEN_WARNING: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::driver_name;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 const LONGEST_NODE_ID: usize = 256;
 

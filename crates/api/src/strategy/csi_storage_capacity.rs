@@ -4,9 +4,10 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::label_selector;
 use crate::strategy::checks::{immutable_text, quantity, semantically_equal};
-use crate::strategy::{MetadataChecks, Strategy, node_selector};
+use crate::strategy::node_selector;
 use crate::warnings::deprecated_label;
 
 pub struct CsiStorageCapacity;

@@ -1,12 +1,13 @@
 //! DaemonSets.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
+use crate::resource::Strategy;
 use crate::selector::LabelSelector;
 use crate::strategy::checks::label_selector;
-use crate::strategy::{Strategy, int_or_percent, workload};
-use crate::table::duration::object_age;
+use crate::strategy::{int_or_percent, workload};
 
 pub struct DaemonSet;
 

@@ -1,11 +1,12 @@
 //! Deployments.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
+use crate::resource::{Strategy, generic};
 use crate::strategy::checks;
-use crate::strategy::{Strategy, generic, int_or_percent, workload};
-use crate::table::duration::object_age;
+use crate::strategy::{int_or_percent, workload};
 
 pub struct Deployment;
 

@@ -1,13 +1,14 @@
 //! EndpointSlices.
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::repeats::Seen;
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::{optional_one_of, required_one_of};
 use crate::strategy::endpoints::first_few;
-use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
-use crate::table::duration::object_age;
 
 const MOST_ENDPOINTS: usize = 1000;
 const MOST_ADDRESSES: usize = 100;

@@ -1,12 +1,13 @@
 //! Endpoints, the older form of EndpointSlices.
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::{invalid_number, required_one_of};
-use crate::strategy::{MetadataChecks, Strategy, addresses};
-use crate::table::duration::object_age;
 
 /// A cell names this many addresses.
 const SHOWN: usize = 3;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::age::age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::metadata::{self, Rules, all_invalid, immutable, names};
-use crate::strategy::{Dependents, MetadataChecks, Strategy, generic};
-use crate::table::duration::age;
+use crate::resource::{Dependents, MetadataChecks, Strategy, generic};
 
 pub struct Event {
     /// Whether they come through `events.k8s.io`.

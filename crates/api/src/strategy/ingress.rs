@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
-use crate::strategy::addresses;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::invalid_number;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];

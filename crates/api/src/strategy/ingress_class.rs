@@ -1,12 +1,12 @@
 //! IngressClasses.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::{immutable_text, supported};
 use crate::strategy::ingress::typed_reference;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 const LONGEST_CONTROLLER: usize = 250;

@@ -1,11 +1,11 @@
 //! IPAddresses: who uses an address of a ServiceCIDR.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::{self, NameRule};
 use crate::metadata::{all_invalid, immutable};
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy};
 
 pub struct IpAddress;
 

@@ -1,10 +1,10 @@
 //! Leases.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::Rules;
-use crate::strategy::Strategy;
-use crate::table::duration::object_age;
+use crate::resource::Strategy;
 
 pub struct Lease;
 

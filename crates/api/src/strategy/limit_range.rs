@@ -5,9 +5,10 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
 use crate::repeats::Seen;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::{MetadataChecks, Strategy, resource_names};
+use crate::strategy::resource_names;
 
 const LISTS: [&str; 5] = [
     "max",

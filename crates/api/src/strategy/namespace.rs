@@ -1,10 +1,10 @@
 //! Namespaces.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::{self, NameRule};
-use crate::strategy::{MetadataChecks, Strategy, generic};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy, generic};
 
 pub struct Namespace;
 

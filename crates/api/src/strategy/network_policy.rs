@@ -1,13 +1,15 @@
 //! NetworkPolicies.
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
+use crate::resource::Strategy;
 use crate::strategy::checks::invalid_number;
 use crate::strategy::checks::label_selector;
-use crate::strategy::{Strategy, addresses, workload};
-use crate::table::duration::object_age;
+use crate::strategy::workload;
 
 /// The rules of a direction, and where its peers are.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];

@@ -1,15 +1,16 @@
 //! Nodes.
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::{Seen, repeats};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
 use crate::strategy::pod::tolerations::taint_effect;
-use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
-use crate::table::duration::object_age;
 
 pub struct Node;
 

@@ -1,8 +1,10 @@
 //! PersistentVolumeClaims.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::label_selector;
 use crate::strategy::checks::{basic_quantity, positive_quantity, quantity, supported};
@@ -10,8 +12,6 @@ use crate::strategy::persistent_volume::{
     CLASS_ANNOTATION, VOLUME_MODES, access_mode_errors, access_modes, class, storage_cell,
 };
 use crate::strategy::pod::resources::quantity_value;
-use crate::strategy::{MetadataChecks, Strategy, generic};
-use crate::table::duration::object_age;
 
 pub struct PersistentVolumeClaim;
 

@@ -1,11 +1,12 @@
 //! PodDisruptionBudgets.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, Rules};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::label_selector;
-use crate::strategy::{MetadataChecks, Strategy, conditions, int_or_percent, workload};
-use crate::table::duration::object_age;
+use crate::strategy::{conditions, int_or_percent, workload};
 
 pub struct PodDisruptionBudget;
 

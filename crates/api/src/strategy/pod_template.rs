@@ -2,7 +2,8 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::strategy::{Strategy, pod, workload};
+use crate::resource::Strategy;
+use crate::strategy::{pod, workload};
 
 pub struct PodTemplate;
 

@@ -1,12 +1,12 @@
 //! Roles and role bindings. The API server's authorizer evaluates them.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::label_selector;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -1,10 +1,11 @@
 //! ReplicaSets.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::strategy::{Strategy, workload};
-use crate::table::duration::object_age;
+use crate::resource::Strategy;
+use crate::strategy::workload;
 
 pub struct ReplicaSet;
 

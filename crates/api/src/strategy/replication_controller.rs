@@ -1,10 +1,11 @@
 //! ReplicationControllers.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, Rules};
-use crate::strategy::{Dependents, Strategy, generic, replica_set, workload};
-use crate::table::duration::object_age;
+use crate::resource::{Dependents, Strategy, generic};
+use crate::strategy::{replica_set, workload};
 
 pub struct ReplicationController;
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::{MetadataChecks, Strategy, resource_names};
-use crate::table::duration::object_age;
+use crate::strategy::resource_names;
 
 pub struct ResourceQuota;
 

@@ -1,15 +1,15 @@
 //! RuntimeClasses.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, Rules, all_invalid, names};
 use crate::repeats::repeats;
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::immutable_text;
 use crate::strategy::pod::resources::{self, PodClaims};
 use crate::strategy::pod::tolerations;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 pub struct RuntimeClass;
 

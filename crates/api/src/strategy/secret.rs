@@ -4,13 +4,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::pem::Pem;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::metadata::{all_invalid, immutable};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::config_map::{MOST_DATA, decoded_length, frozen};
-use crate::strategy::{MetadataChecks, Strategy, generic};
-use crate::table::duration::object_age;
 
 pub struct Secret;
 

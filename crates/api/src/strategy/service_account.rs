@@ -1,8 +1,8 @@
 //! ServiceAccounts.
 
+use crate::age::object_age;
 use crate::document::Value;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy};
 
 pub struct ServiceAccount;
 

@@ -1,9 +1,10 @@
 //! ServiceCIDRs.
 
+use crate::addresses;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::strategy::{Strategy, addresses, generic};
-use crate::table::duration::object_age;
+use crate::resource::{Strategy, generic};
 
 pub struct ServiceCidr;
 

@@ -1,13 +1,14 @@
 //! StatefulSets.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, all_invalid, names};
 use crate::repeats::Seen;
+use crate::resource::Strategy;
 use crate::selector::LabelSelector;
 use crate::strategy::checks;
-use crate::strategy::{Strategy, claim_spec, int_or_percent, workload};
-use crate::table::duration::object_age;
+use crate::strategy::{claim_spec, int_or_percent, workload};
 
 pub struct StatefulSet;
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::checks::{immutable_text, semantically_equal, size_of_map, supported};
 use crate::strategy::ingress_class::name_or_default;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 /// The largest number of errors about duplicate topologies.
 const MOST_REPEATED: usize = 1_000;

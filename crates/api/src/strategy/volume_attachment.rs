@@ -1,11 +1,12 @@
 //! VolumeAttachments.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::{driver_name, size_of_map};
-use crate::strategy::{MetadataChecks, Strategy, generic, persistent_volume};
-use crate::table::duration::object_age;
+use crate::strategy::persistent_volume;
 
 const METADATA_SIZE: usize = 256 * 1024;
 const LONGEST_MESSAGE: usize = 1024;

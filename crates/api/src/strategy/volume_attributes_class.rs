@@ -1,10 +1,10 @@
 //! VolumeAttributesClasses.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::resource::{MetadataChecks, Strategy};
 use crate::strategy::storage_class::{parameters, provisioner};
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
 
 pub struct VolumeAttributesClass;
 

@@ -1,24 +1,8 @@
-//! `meta.k8s.io/v1` Tables: columns, rows, and durations in the form kubectl prints.
+//! `meta.k8s.io/v1` Tables: columns and rows.
 
-use std::borrow::Cow;
-
-use crate::catalogue::Resource;
 use crate::conversion;
 use crate::document::{Object, Value};
-use crate::strategy::Strategy;
-
-pub mod duration;
-
-/// A column of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub name: Cow<'static, str>,
-    /// `string`, `integer`, `number`, `boolean` or `date`.
-    pub kind: Cow<'static, str>,
-    pub format: Cow<'static, str>,
-    /// 0 is always shown, above only with `-o wide`.
-    pub priority: i64,
-}
+use crate::resource::{Column, Resource, Strategy};
 
 /// How much of each object a row carries (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,19 +63,6 @@ pub fn render(
     table.set(&["columnDefinitions"], columns);
     table.set(&["rows"], rows);
     table
-}
-
-/// The cells of a kind whose columns are `Name` and `Created At`, as those have that upstream gives
-/// no printer.
-pub fn name_and_creation(object: &Value) -> Vec<Value> {
-    vec![
-        object.str_at(&["metadata", "name"]).into(),
-        match object.str_at(&["metadata", "creationTimestamp"]) {
-            // A bookmark's: Go's zero.
-            "" => "0001-01-01T00:00:00Z".into(),
-            created => created.into(),
-        },
-    ]
 }
 
 fn column_document(column: &Column) -> Value {

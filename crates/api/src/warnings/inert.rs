@@ -1,8 +1,8 @@
 //! Kinds that are stored as Kubernetes stores them while nothing here acts on them. Whoever writes one
 //! is told, so that nobody relies on what is not there.
 
-use crate::catalogue::Resource;
 use crate::document::Value;
+use crate::resource::Resource;
 
 /// What there is to say about an object that is new or, with `old`, changed.
 pub(super) fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Option<String> {

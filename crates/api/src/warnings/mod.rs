@@ -9,11 +9,11 @@ mod values;
 mod volume;
 mod volume_paths;
 
-use crate::catalogue::Resource;
 use crate::document::Value;
 use crate::field::Path;
 use crate::metadata::names;
 use crate::repeats::{Seen, repeats};
+use crate::resource::Resource;
 
 /// The word that every request about a deprecated kind gets.
 pub fn deprecation(resource: &Resource) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::catalogue::Resource;
+use api::Resource;
 use api::protobuf::Message;
 use api::{Reason, Status, Value};
 use bytes::Bytes;

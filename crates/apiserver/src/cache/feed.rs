@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Resource;
 use api::Status;
-use api::catalogue::Resource;
 use bytes::Bytes;
 use futures::StreamExt;
 use store::{Event, KeyRange, RangeRequest, Store, WatchItem};

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use api::Resource;
 use api::Status;
-use api::catalogue::Resource;
 use api::conversion;
 use api::protobuf::Message;
 use api::schema::{Definition, table};

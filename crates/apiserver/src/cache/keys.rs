@@ -1,7 +1,7 @@
 //! Where objects live in the store: `/registry/<kind's prefix>/[<namespace>/]<name>`, the prefixes
 //! being upstream's: of one word for built-in kinds, of group and plural for added ones.
 
-use api::catalogue::Resource;
+use api::Resource;
 use bytes::Bytes;
 
 pub(crate) const ROOT: &str = "/registry/";

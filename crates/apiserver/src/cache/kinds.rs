@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::catalogue::Resource;
+use api::Resource;
 
 use super::is_stored;
 use super::keys::storage_prefix;

@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::catalogue::Resource;
+use api::Resource;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, mpsc, oneshot};
 

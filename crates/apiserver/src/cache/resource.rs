@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api::Resource;
 use api::Status;
-use api::catalogue::Resource;
 use environment::work;
 use imbl::OrdMap;
 use parking_lot::Mutex;

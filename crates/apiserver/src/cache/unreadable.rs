@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use api::catalogue::Resource;
+use api::Resource;
 use api::{Cause, Details, Reason, Status};
 
 use super::keys::storage_key;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use api::strategy::Dependents;
+use api::resource::Dependents;
 use api::{Resource, Status, Value};
 
 use super::finalizers::{has_finalizers, is_deleting};

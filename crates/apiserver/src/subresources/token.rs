@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::apply::Write;
 use api::field::{FieldError, Path};
-use api::{Cause, Resource, Status, Value, catalogue};
+use api::{Cause, Resource, Status, Value};
 use http::Response;
 
 use crate::admission::{self, Admitted, Operation};
@@ -169,7 +169,7 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
         ("v1" | "", "Node") => ("node", "nodes"),
         (version, kind) => {
             // Upstream names the group, also where it is empty.
-            let (group, version) = catalogue::split_api_version(version);
+            let (group, version) = api::resource::split_api_version(version);
             return Err(Status::bad_request(format!(
                 "cannot bind token to object of type {group}/{version}, Kind={kind}"
             )));

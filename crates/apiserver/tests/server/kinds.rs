@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use api::catalogue::{self, Resource, Rules};
+use api::resource::Rules;
+use api::{Resource, catalogue};
 use api::{Strategy, Value};
 
 use crate::harness::{Cluster, config_map};

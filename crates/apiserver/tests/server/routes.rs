@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::catalogue::{self, Resource};
+use api::{Resource, catalogue};
 use apiserver::Identity;
 use environment::Environment;
 use store::Store;

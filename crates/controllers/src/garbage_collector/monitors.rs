@@ -79,7 +79,7 @@ impl Monitors {
 
     /// The served kind that an owner reference names.
     pub fn served(&self, api_version: &str, kind: &str) -> Option<Served> {
-        let (group, version) = api::catalogue::split_api_version(api_version);
+        let (group, version) = api::resource::split_api_version(api_version);
         let served = self.served.lock();
         served
             .iter()

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use api::Resource;
 use api::Value;
-use api::catalogue::Resource;
 use clap::Args;
 use environment::Environment;
 use http::Method;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use api::Resource;
 use api::Value;
-use api::catalogue::Resource;
 use clap::Args;
 use http::Method;
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use api::Resource;
 use api::Value;
-use api::catalogue::Resource;
 use clap::{Args, ValueEnum};
 use http::Method;
 

@@ -1,7 +1,7 @@
 //! What a user calls a resource (`po`, `deploy/web`, `pods.v1.`) and the path it has on the server.
 
 use anyhow::{Result, anyhow, bail};
-use api::catalogue::{self, Resource};
+use api::{Resource, catalogue};
 
 /// Finds a built-in resource by plural, singular, kind or short name, with an optional group
 /// (`deployments.apps`).

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::Resource;
 use api::Value;
-use api::catalogue::Resource;
 use clap::Args;
 use futures::TryStreamExt;
 use http::Method;

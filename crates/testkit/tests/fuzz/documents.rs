@@ -1,8 +1,8 @@
 //! Random documents of a type in the table, in the form that our own decoders would give them.
 
-use api::catalogue::{self, Resource};
 use api::document::{Object, Value};
 use api::schema::{Definition, Type, normalise, table};
+use api::{Resource, catalogue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 

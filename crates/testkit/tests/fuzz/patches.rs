@@ -32,7 +32,7 @@ fn unpaired(input: &[u8]) -> Option<(&'static Resource, Value, Value)> {
         return None;
     };
     let [object, patch] = <[Value; 2]>::try_from(both).ok()?;
-    let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
+    let (group, version) = api::resource::split_api_version(object.str_at(&["apiVersion"]));
     let resource = catalogue::built_in().find_kind(group, version, object.str_at(&["kind"]))?;
     Some((resource, object, patch))
 }

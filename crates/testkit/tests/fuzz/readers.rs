@@ -82,7 +82,7 @@ fn json_round_trips() {
     let make = |random: &mut Random| some_object(random).1.to_json();
     run("json-round", HANDLING, make, |input| {
         let object = Value::from_json(input).expect("JSON");
-        let (group, version) = api::catalogue::split_api_version(object.str_at(&["apiVersion"]));
+        let (group, version) = api::resource::split_api_version(object.str_at(&["apiVersion"]));
         let kind = object.str_at(&["kind"]);
         let resource = api::catalogue::built_in()
             .find_kind(group, version, kind)

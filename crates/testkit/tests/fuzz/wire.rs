@@ -14,7 +14,7 @@ fn kinds() -> Vec<(String, &'static str, &'static Definition)> {
     let mut kinds = Vec::new();
     for definition in table().definitions() {
         for kind in &definition.kinds {
-            let api_version = api::catalogue::api_version(kind.group, kind.version);
+            let api_version = api::resource::api_version(kind.group, kind.version);
             kinds.push((api_version, kind.kind, definition));
         }
     }

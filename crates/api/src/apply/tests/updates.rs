@@ -196,7 +196,7 @@ fn what_objects_say_of_their_owners_is_checked() {
     let object = document!({"metadata": {"managedFields": [
         {"operation": "Delete", "fieldsType": "FieldsV2", "manager": "a\nb"},
     ]}});
-    let errors: Vec<String> = validate_managed_fields(&object)
+    let errors: Vec<String> = crate::metadata::managed_fields::validate(&object)
         .iter()
         .map(ToString::to_string)
         .collect();

@@ -8,9 +8,9 @@ use super::defaults::normalise;
 use super::node::{Node, parse};
 use super::problem::{FieldProblem, TypeError};
 use super::table::{Definition, table};
-use crate::catalogue::{Resource, api_version, split_api_version};
 use crate::document::Value;
 use crate::repeats::repeats;
+use crate::resource::{Resource, api_version, split_api_version};
 use crate::status::Status;
 
 /// More repeated fields than this are not told, nor once their paths have taken so many bytes.

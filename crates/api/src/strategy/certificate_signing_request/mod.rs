@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::age::{human, object_age};
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::metadata::names::{self, NameRule};
 use crate::repeats::{Seen, repeats};
-use crate::strategy::{MetadataChecks, Requester, Strategy, generic};
-use crate::table::duration::{human, object_age};
+use crate::resource::{MetadataChecks, Requester, Strategy, generic};
 
 mod pem;
 

@@ -6,12 +6,12 @@ use super::{
     MOST_CONFIGURATIONS, MOST_REQUESTS, configuration, each, each_of_set, fully_qualified_name,
     label, name_of, selectors, toleration,
 };
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::supported;
-use crate::strategy::{MetadataChecks, Strategy, generic};
-use crate::table::duration::object_age;
 
 const MOST_CONSTRAINTS: usize = 32;
 const MOST_ALTERNATIVES: usize = 8;

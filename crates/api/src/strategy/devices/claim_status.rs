@@ -6,12 +6,13 @@ use super::{
     MOST_CONFIGURATIONS, binding_conditions, configuration, each, each_of_set, itself, label,
     pool_name, raw,
 };
+use crate::addresses;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::Seen;
 use crate::strategy::checks::{driver_name, require, supported};
-use crate::strategy::{addresses, node_selector};
+use crate::strategy::node_selector;
 
 const MOST_CONSUMERS: usize = 256;
 const MOST_RESULTS: usize = 32;

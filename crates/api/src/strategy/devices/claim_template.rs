@@ -1,11 +1,11 @@
 //! ResourceClaimTemplates.
 
 use super::claim;
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata;
-use crate::strategy::{MetadataChecks, Strategy};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy};
 
 pub struct ResourceClaimTemplate;
 

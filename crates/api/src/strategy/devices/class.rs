@@ -1,11 +1,12 @@
 //! DeviceClasses.
 
 use super::{MOST_CONFIGURATIONS, configuration, each, selectors};
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, Rules};
-use crate::strategy::{MetadataChecks, Strategy, resource_names};
-use crate::table::duration::object_age;
+use crate::resource::{MetadataChecks, Strategy};
+use crate::strategy::resource_names;
 
 pub struct DeviceClass;
 

@@ -2,12 +2,13 @@
 
 use super::{counters, device};
 use super::{each_of_set, name_of, pool_name};
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::resource::{Strategy, generic};
 use crate::strategy::checks::{driver_name, immutable_text};
-use crate::strategy::{Strategy, generic, node_selector};
-use crate::table::duration::object_age;
+use crate::strategy::node_selector;
 
 const MOST_DEVICES: usize = 128;
 const MOST_ADVANCED_DEVICES: usize = 64;

@@ -3,12 +3,13 @@
 mod cells;
 mod metrics;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
-use crate::strategy::{Strategy, workload};
-use crate::table::duration::object_age;
+use crate::resource::Strategy;
+use crate::strategy::workload;
 
 pub struct HorizontalPodAutoscaler;
 

@@ -7,13 +7,14 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::age::{age, human, object_age};
 use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
+use crate::resource::{Dependents, MetadataChecks, Strategy, generic};
 use crate::selector::LabelSelector;
 use crate::strategy::checks;
-use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, workload};
-use crate::table::duration::{age, human, object_age};
+use crate::strategy::workload;
 
 pub use spec::{default_spec, validate_template};
 

@@ -3,10 +3,11 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
+use crate::resource::generic;
 use crate::selector::LabelSelector;
 use crate::strategy::checks::label_selector;
 use crate::strategy::job::{not_negative, policies};
-use crate::strategy::{generic, pod, workload};
+use crate::strategy::{pod, workload};
 
 const MANY_COMPLETIONS: i64 = 100_000;
 const MOST_PARALLEL_INDEXED: i64 = 100_000;

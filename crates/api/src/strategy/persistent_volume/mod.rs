@@ -1,12 +1,13 @@
 //! PersistentVolumes.
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::{basic_quantity, positive_quantity, semantically_equal, supported};
-use crate::strategy::{MetadataChecks, Strategy, generic, node_selector};
-use crate::table::duration::object_age;
+use crate::strategy::node_selector;
 
 pub mod sources;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::age::{age, object_age};
 use crate::document::Value;
-use crate::table::duration::{age, object_age};
 
 pub fn cells(pod: &Value, now: jiff::Timestamp) -> Vec<Value> {
     let summary = summarise(pod);

@@ -27,7 +27,7 @@ mod tests;
 
 use crate::document::Value;
 use crate::field::FieldError;
-use crate::strategy::{MetadataChecks, Strategy, generic};
+use crate::resource::{MetadataChecks, Strategy, generic};
 
 pub struct Pod;
 

@@ -3,7 +3,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
-use crate::strategy::generic;
+use crate::resource::generic;
 use crate::strategy::pod::{annotations, qos, update, validate};
 
 const RESIZED: [&str; 2] = ["resources", "resizePolicy"];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::repeats::Seen;
-use crate::strategy::generic;
+use crate::resource::generic;
 use crate::strategy::pod::{annotations, containers, security, tolerations, validate};
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

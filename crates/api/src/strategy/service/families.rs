@@ -2,9 +2,9 @@
 //! allocated.
 
 use super::{is_headless, validate};
+use crate::addresses;
 use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
-use crate::strategy::addresses;
 
 const FAMILY: &str = "IPv4";
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::repeats::Seen;
+use crate::resource::{Strategy, generic};
 use crate::strategy::ingress::balancer_cell;
-use crate::strategy::{Strategy, generic};
-use crate::table::duration::object_age;
 
 pub mod families;
 mod validate;

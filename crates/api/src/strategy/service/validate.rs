@@ -1,10 +1,10 @@
 //! Validation of Services.
 
+use crate::addresses;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, all_invalid, names};
 use crate::repeats::Seen;
-use crate::strategy::addresses;
 use crate::strategy::checks::{invalid_number, required_one_of};
 use crate::strategy::ingress::{balancer_hostname, known_addresses};
 use crate::strategy::pod::probes;

@@ -1,9 +1,10 @@
 //! APIServices.
 
 use super::super::api_service::ApiService;
-use super::{Strategy, texts};
+use super::texts;
 use crate::document;
 use crate::document::Value;
+use crate::resource::Strategy;
 
 /// A new APIService after defaulting and preparation, and what is wrong with it.
 fn made(name: &str, spec: Value) -> (Value, Vec<String>) {

@@ -3,6 +3,8 @@
 use super::*;
 use crate::catalogue;
 use crate::document;
+use crate::document::Value;
+use crate::field::FieldError;
 use crate::table::{self, IncludeObject};
 
 mod api_service;

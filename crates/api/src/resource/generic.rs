@@ -1,7 +1,7 @@
 //! The strategy of a kind without rules of its own, and steps that all strategies share.
 
 use crate::document::{Object, Value};
-use crate::strategy::Strategy;
+use crate::resource::Strategy;
 
 struct Generic {
     namespaced: bool,
@@ -88,6 +88,19 @@ pub fn metadata_fields(object: &Value, namespaced: bool) -> Vec<(&'static str, S
         fields.push(("metadata.namespace", namespace));
     }
     fields
+}
+
+/// The cells of a kind whose columns are `Name` and `Created At`, as those have that upstream gives
+/// no printer.
+pub fn name_and_creation(object: &Value) -> Vec<Value> {
+    vec![
+        object.str_at(&["metadata", "name"]).into(),
+        match object.str_at(&["metadata", "creationTimestamp"]) {
+            // A bookmark's: Go's zero.
+            "" => "0001-01-01T00:00:00Z".into(),
+            created => created.into(),
+        },
+    ]
 }
 
 #[cfg(test)]
