@@ -99,6 +99,17 @@ pub fn not_before(der: &[u8]) -> Result<i64, Error> {
     }
 }
 
+/// The first and the last second, since the epoch, in which a certificate in DER is valid.
+pub fn validity(der: &[u8]) -> Result<std::ops::RangeInclusive<i64>, Error> {
+    match X509Certificate::from_der(der) {
+        Ok((_, certificate)) => {
+            let validity = certificate.validity();
+            Ok(validity.not_before.timestamp()..=validity.not_after.timestamp())
+        }
+        Err(_) => Err(Error::Syntax),
+    }
+}
+
 /// Only the types of text that everybody reads in the same way, and nothing that hides in it.
 fn text(value: &AttributeTypeAndValue<'_>, what: &'static str) -> Result<String, Error> {
     let readable = value.as_str().ok();

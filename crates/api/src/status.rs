@@ -31,6 +31,28 @@ pub enum Reason {
 }
 
 impl Reason {
+    const ALL: [Reason; 19] = [
+        Reason::BadRequest,
+        Reason::Unauthorized,
+        Reason::Forbidden,
+        Reason::NotFound,
+        Reason::MethodNotAllowed,
+        Reason::NotAcceptable,
+        Reason::AlreadyExists,
+        Reason::Conflict,
+        Reason::Gone,
+        Reason::Expired,
+        Reason::RequestEntityTooLarge,
+        Reason::UnsupportedMediaType,
+        Reason::Invalid,
+        Reason::TooManyRequests,
+        Reason::InternalError,
+        Reason::StoreReadError,
+        Reason::ServiceUnavailable,
+        Reason::Timeout,
+        Reason::Unknown,
+    ];
+
     pub fn code(self) -> u16 {
         match self {
             Reason::BadRequest => 400,
@@ -76,6 +98,15 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// Where a list that can no longer be told consistently goes on, or "".
     pub continue_token: String,
+    /// The `Status` of somebody else, such as a webhook, which clients receive as it is.
+    foreign: Option<Box<Foreign>>,
+}
+
+/// A `Status` that was not made here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Foreign {
+    code: u16,
+    json: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +127,40 @@ impl Status {
             message: message.into(),
             details: None,
             continue_token: String::new(),
+            foreign: None,
         }
+    }
+
+    /// A failure that somebody else told, with whatever reason, code and details it has.
+    pub fn of_document(mut document: Value) -> Status {
+        let code = document.i64_at(&["code"]).unwrap_or(0);
+        let code = u16::try_from(code).unwrap_or(0);
+        let code = if code < 400 { 500 } else { code };
+        document.set(&["kind"], "Status");
+        document.set(&["apiVersion"], "v1");
+        document.set_missing(&["metadata"], Value::object());
+        document.set(&["status"], "Failure");
+        document.set(&["code"], i64::from(code));
+        let known = Reason::ALL.into_iter();
+        let reason = document.str_at(&["reason"]);
+        let reason = known.into_iter().find(|known| known.to_string() == reason);
+        let seconds = document.i64_at(&["details", "retryAfterSeconds"]);
+        let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+        let mut status = Status::new(
+            reason.unwrap_or(Reason::Unknown),
+            document.str_at(&["message"]),
+        );
+        if let Some(retry_after_seconds) = seconds {
+            status = status.with_details(Details {
+                retry_after_seconds,
+                ..Details::default()
+            });
+        }
+        status.foreign = Some(Box::new(Foreign {
+            code,
+            json: document.to_json(),
+        }));
+        status
     }
 
     pub fn with_details(mut self, details: Details) -> Status {
@@ -177,11 +241,19 @@ impl Status {
     }
 
     pub fn code(&self) -> u16 {
-        self.reason.code()
+        match &self.foreign {
+            Some(foreign) => foreign.code,
+            None => self.reason.code(),
+        }
     }
 
     /// The `v1.Status` object a client receives.
     pub fn to_document(&self) -> Value {
+        if let Some(foreign) = &self.foreign
+            && let Ok(document) = Value::from_json(&foreign.json)
+        {
+            return document;
+        }
         let mut status = crate::document!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code(),
@@ -209,9 +281,10 @@ impl Status {
                     .causes
                     .iter()
                     .map(|cause| {
-                        let mut shown = crate::document!({
-                            "reason": cause.reason, "message": cause.message,
-                        });
+                        let mut shown = crate::document!({"message": cause.message});
+                        if !cause.reason.is_empty() {
+                            shown.set(&["reason"], cause.reason);
+                        }
                         if !cause.field.is_empty() {
                             shown.set(&["field"], cause.field.as_str());
                         }

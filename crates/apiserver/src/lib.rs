@@ -49,6 +49,7 @@ mod unstored;
 mod unverified;
 mod usage;
 mod verbs;
+mod webhook_client;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -188,12 +189,15 @@ impl ApiServer {
         if !config.compaction.is_zero() {
             tokio::spawn(compact(store.clone(), config.compaction, stop.clone()));
         }
+        let endpoints = webhook_client::CachedServices::new(cache.clone(), environment.clone());
+        let webhooks = webhook_client::WebhookClient::new(Arc::new(endpoints));
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             environment,
             timelines: config.timelines,
             objects: Objects::new(store, cache.clone()),
             kinds: ServedKinds::new(catalogue, cache.clone()),
+            webhooks,
             cache,
             authenticator,
             services,

@@ -19,6 +19,7 @@ use crate::objects::Objects;
 use crate::served_kinds::ServedKinds;
 use crate::startup::Startup;
 use crate::storage::seconds_text;
+use crate::webhook_client::WebhookClient;
 
 pub(crate) struct Server {
     pub objects: Objects,
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    /// The ways to the webhooks that are configured.
+    pub webhooks: WebhookClient,
     /// What kubelets said of late about the use of nodes and pods.
     pub usage: Samples,
     pub metrics: Metrics,
