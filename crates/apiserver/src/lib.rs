@@ -13,6 +13,7 @@ mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod changed_versions;
 mod context;
 mod decode;
 mod dispatch;
@@ -178,6 +179,11 @@ impl ApiServer {
             Some(client) => Some(kubelet_dialer::KubeletDialer::new(client)?),
             None => None,
         };
+        let extensions = extension_servers::ExtensionServers::new(
+            &config.aggregation,
+            &config.client_ca_pem,
+            stop.clone(),
+        )?;
         let follower = tokio::spawn(cache::follow(
             cache.clone(),
             additions,
@@ -202,6 +208,7 @@ impl ApiServer {
             authenticator,
             services,
             kubelets,
+            extensions,
             usage: node_samples::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
@@ -227,6 +234,12 @@ impl ApiServer {
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
         server.objects.catch_up().await.map_err(Error::Bootstrap)?;
+        let registrar = aggregation::register(&server).await;
+        let registrar = registrar.map_err(Error::Bootstrap)?;
+        server.startup.finish(Stage::ApiServices);
+        let weak = Arc::downgrade(&server);
+        tokio::spawn(aggregation::follow(weak.clone(), registrar, stop.clone()));
+        tokio::spawn(aggregation::keep_trust(weak, stop.clone()));
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })
     }

@@ -9,6 +9,7 @@ use api::openapi::Documents;
 use parking_lot::Mutex;
 
 use crate::cache::{Cache, is_stored};
+use crate::changed_versions::ChangedVersions;
 
 /// Why a kind cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,7 @@ pub(crate) struct ServedKinds {
     changing: tokio::sync::Mutex<()>,
     /// The documents about the kinds that were served when they were last asked for.
     documents: Mutex<Arc<Documents>>,
+    changed_versions: Arc<ChangedVersions>,
 }
 
 impl ServedKinds {
@@ -36,12 +38,18 @@ impl ServedKinds {
             catalogue,
             cache,
             changing: Default::default(),
+            changed_versions: Arc::default(),
         }
     }
 
     /// The kinds that are served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.catalogue.snapshot()
+    }
+
+    /// Tells which group versions gained or lost kinds.
+    pub fn changed_versions(&self) -> Arc<ChangedVersions> {
+        self.changed_versions.clone()
     }
 
     /// The OpenAPI documents about the kinds that are served now.
@@ -71,7 +79,9 @@ impl ServedKinds {
                 self.cache.remove(&resource);
             }
             AddKindError::Served(served)
-        })
+        })?;
+        self.changed_versions.note(&resource);
+        Ok(())
     }
 
     /// Serves a kind no more, and ends its watches; `None` if it is not served. What the store has of
@@ -84,6 +94,7 @@ impl ServedKinds {
             return None;
         }
         let removed = self.catalogue.remove(group, version, plural)?;
+        self.changed_versions.note(&removed);
         if is_stored(&removed) {
             self.cache.remove(&removed);
         }

@@ -11,6 +11,7 @@ use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::cache::Cache;
+use crate::extension_servers::ExtensionServers;
 use crate::heavy::Heavy;
 use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
@@ -31,6 +32,7 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    pub extensions: ExtensionServers,
     /// The ways to the webhooks that are configured.
     pub webhooks: WebhookClient,
     /// What kubelets said of late about the use of nodes and pods.

@@ -172,7 +172,6 @@ fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
 const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("admissionregistration.k8s.io", "", ""),
     ("apiextensions.k8s.io", "", ""),
-    ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
     // deprecated since v1.19.

@@ -32,7 +32,7 @@ enum Keeping {
 }
 
 /// An APIService that there should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Desired {
     keeping: Keeping,
     spec: Value,
@@ -103,7 +103,7 @@ impl Registrar {
                 step => steps.push((name, step, desired, current)),
             }
         }
-        let outcomes = futures::stream::iter(steps).map(|(name, step, desired, current)| async {
+        let outcomes = futures::stream::iter(steps).map(|(name, step, desired, current)| async move {
             let spec = desired.as_ref().map(|desired| &desired.spec);
             let outcome = match (step, spec, current) {
                 (Step::Create, Some(_), _) => create(server, &name, desired.as_ref()).await,
@@ -255,7 +255,8 @@ async fn update(server: &Arc<Server>, name: &str, spec: &Value) -> Result<(), St
         is_owned: false,
         ..Target::internal(resource, "", name, "")
     };
-    let updated = registry::update(&Context::internal(server), &target, false, |old| {
+    let context = Context::internal(server);
+    let updated = registry::update(&context, &target, false, |old| {
         let mut new = old.clone();
         new.set(&["spec"], spec.clone());
         Ok(new)

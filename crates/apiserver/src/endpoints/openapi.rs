@@ -6,6 +6,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
 use super::not_found;
+use crate::aggregation;
 use crate::body::Body;
 use crate::context::Context;
 use crate::negotiate::JSON;
@@ -14,6 +15,7 @@ use crate::response;
 pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
     let headers = &context.headers;
     let documents = context.server.kinds.documents();
+    let table = &*context.server.extensions.table();
     match rest {
         ["v2"] => {
             let accepts = |name: &str| {
@@ -24,21 +26,20 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
                     .any(|value| value.contains(name))
             };
             let protobuf = accepts(openapi::V2_PROTOBUF_ACCEPTED) || accepts(openapi::V2_PROTOBUF);
-            Ok(match protobuf {
-                true => answer(
-                    context,
-                    documents.v2_protobuf(),
-                    openapi::V2_PROTOBUF,
-                    false,
-                ),
-                false => answer(context, documents.v2_json(), "application/json", false),
-            })
+            let (document, kind) = match protobuf {
+                true => (documents.v2_protobuf(), openapi::V2_PROTOBUF),
+                false => (documents.v2_json(), "application/json"),
+            };
+            let document = aggregation::merged_v2(document.clone(), table, protobuf);
+            Ok(answer(context, &document, kind, false))
         }
         ["v3"] => Ok(response::large(
             context,
             200,
             "text/plain; charset=utf-8",
-            documents.v3_index().body.to_vec(),
+            aggregation::merged_v3_index(documents.v3_index(), table)
+                .body
+                .to_vec(),
         )),
         ["v3", path @ ..] => Ok(match documents.v3(&path.join("/")) {
             Some(document) => {

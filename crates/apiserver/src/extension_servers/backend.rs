@@ -26,6 +26,7 @@ use super::table::Specification;
 use crate::Error;
 use crate::body::RequestBody;
 use crate::unverified;
+use crate::webhook_client::{tls, words};
 
 /// For the connection and its TLS handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,8 +48,8 @@ pub(super) struct Dialing {
 /// Why there are no connections to a Service.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackendError {
-    #[error("unable to load root certificates: unable to parse bytes as PEM block")]
-    Bundle,
+    #[error(transparent)]
+    Bundle(#[from] tls::Error),
     #[error("the TLS client could not be set up")]
     Tls(#[source] rustls::Error),
     #[error("{0:?} is no name of a server")]
@@ -85,15 +86,10 @@ impl Dialing {
                 .dangerous()
                 .with_custom_certificate_verifier(unverified::verifier(provider)),
             false => {
-                let mut roots = rustls::RootCertStore::empty();
-                let bundle = CertificateDer::pem_slice_iter(&specification.ca_bundle);
-                let bundle: Result<Vec<_>, _> = bundle.collect();
-                let bundle = bundle.map_err(|_| BackendError::Bundle)?;
-                if bundle.is_empty() && !specification.ca_bundle.is_empty() {
-                    return Err(BackendError::Bundle);
-                }
-                roots.add_parsable_certificates(bundle);
-                builder.with_root_certificates(roots)
+                let verifier = tls::verifier(&specification.ca_bundle, provider)?;
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(verifier)
             }
         };
         Ok(match &self.identity {
@@ -160,7 +156,7 @@ impl Backend {
         lasts: bool,
     ) -> Result<Response<Incoming>, String> {
         let client = if lasts { &self.lasting } else { &self.short };
-        client.request(request).await.map_err(|problem| words(&problem))
+        client.request(request).await.map_err(|problem| innermost(&problem))
     }
 
     /// A connection for one request alone.
@@ -188,11 +184,11 @@ impl Connector {
     async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, DialError> {
         let dialling = async {
             let stream = self.dialer.dial(address).await.map_err(|problem| {
-                DialError(format!("dial tcp {address}: {}", of_connect(&problem)))
+                DialError(words::of_dial(address, &problem))
             })?;
             let _ = stream.set_nodelay(true);
             let stream = self.tls.connect(self.name.clone(), stream).await;
-            stream.map_err(|problem| DialError(of_handshake(&problem)))
+            stream.map_err(|problem| DialError(words::of_handshake(&problem)))
         };
         let timeout = || DialError(format!("dial tcp {address}: i/o timeout"));
         let dialled = tokio::time::timeout(DIAL_TIMEOUT, dialling).await;
@@ -293,44 +289,16 @@ impl Write for Stream {
     }
 }
 
-/// What went wrong with a request: the dialler's words where it is to blame, otherwise the innermost
-/// cause.
-fn words(problem: &ClientError) -> String {
+/// What went wrong with a request, in the dialler's words where it is to blame.
+fn innermost(problem: &ClientError) -> String {
     let mut cause: &(dyn std::error::Error + 'static) = problem;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
-fn of_connect(problem: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match problem.kind() {
-        ErrorKind::ConnectionRefused => "connect: connection refused".to_string(),
-        ErrorKind::HostUnreachable => "connect: no route to host".to_string(),
-        ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_string(),
-        ErrorKind::TimedOut => "i/o timeout".to_string(),
-        _ => problem.to_string(),
-    }
-}
-
-fn of_handshake(problem: &std::io::Error) -> String {
-    use rustls::CertificateError::{Expired, UnknownIssuer};
-    let inner = problem.get_ref();
-    match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-                .to_string()
+    loop {
+        if let Some(exchange) = cause.downcast_ref::<hyper::Error>() {
+            return words::of_exchange(exchange);
         }
-        Some(rustls::Error::InvalidCertificate(Expired)) => {
-            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
-                .to_string()
+        match cause.source() {
+            Some(inner) => cause = inner,
+            None => return cause.to_string(),
         }
-        Some(rustls::Error::InvalidCertificate(other)) => {
-            format!("tls: failed to verify certificate: x509: {other}")
-        }
-        Some(other) => format!("tls: {other}"),
-        None if problem.kind() == std::io::ErrorKind::UnexpectedEof => "EOF".to_string(),
-        None => problem.to_string(),
     }
 }

@@ -50,3 +50,12 @@ impl Default for AggregationConfig {
         }
     }
 }
+
+/// What extension servers are told about who is to be believed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    /// Signs the certificates of users.
+    pub client_ca_pem: String,
+    /// The authority of front proxies, and the names of those that may speak for users.
+    pub front_proxy: Option<(String, Vec<String>)>,
+}

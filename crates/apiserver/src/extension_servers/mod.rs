@@ -11,36 +11,59 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 
-pub(crate) use backend::{Backend, BackendError};
+pub(crate) use backend::Backend;
+pub(crate) use config::Trust;
 pub use config::{AggregationConfig, DialServices, DirectDialer, FrontProxy};
-pub(crate) use discovered::{Discovered, V2Part};
+pub(crate) use discovered::V2Part;
 pub(crate) use table::{Lasting, Remote, ServiceReference, Specification, Table};
 
-/// How many questions that nobody waits for are asked at the same time, of all servers together.
-const MOST_BACKGROUND: usize = 16;
+/// How many servers are looked at, and described, at the same time.
+const MOST_PROBES: usize = 16;
+/// How many OpenAPI documents are fetched at the same time: they are large.
+const MOST_OPENAPI: usize = 4;
 
 /// The extension API servers of a cluster.
 pub(crate) struct ExtensionServers {
+    pub trust: Trust,
     dialing: backend::Dialing,
     /// Swapped as a whole when an APIService changes; held for moments only.
     table: RwLock<Arc<Table>>,
     /// Connections, shared by the APIServices of one Service. Held for moments only; what nobody
     /// uses any more is swept when one is added.
     backends: Mutex<BTreeMap<Specification, Weak<Backend>>>,
-    /// Taken for every question that nobody waits for.
-    pub background: Semaphore,
+    /// Taken while nobody waits for the answer, so that many servers that hang take no more than
+    /// this; each kind of question has its own.
+    pub probes: Semaphore,
+    pub discoveries: Semaphore,
+    pub openapi: Semaphore,
+    /// Ends everything that is done in the background.
+    stop: CancellationToken,
 }
 
 impl ExtensionServers {
-    pub fn new(config: &AggregationConfig) -> Result<ExtensionServers, Error> {
+    pub fn new(
+        config: &AggregationConfig,
+        client_ca_pem: &str,
+        stop: CancellationToken,
+    ) -> Result<ExtensionServers, Error> {
+        let front_proxy = config.front_proxy.as_ref();
         Ok(ExtensionServers {
+            trust: Trust {
+                client_ca_pem: client_ca_pem.to_string(),
+                front_proxy: front_proxy
+                    .map(|proxy| (proxy.ca_pem.clone(), proxy.allowed_names.clone())),
+            },
             dialing: backend::Dialing::new(config)?,
             table: RwLock::default(),
             backends: Mutex::default(),
-            background: Semaphore::new(MOST_BACKGROUND),
+            probes: Semaphore::new(MOST_PROBES),
+            discoveries: Semaphore::new(MOST_PROBES),
+            openapi: Semaphore::new(MOST_OPENAPI),
+            stop,
         })
     }
 
@@ -89,7 +112,7 @@ impl ExtensionServers {
             backend: self.backend(&specification),
             specification,
             is_available,
-            lasting: lasting.unwrap_or_default(),
+            lasting: lasting.unwrap_or_else(|| Arc::new(Lasting::new(self.stop.child_token()))),
         });
         self.change(|table| table.insert(made.clone()));
         is_new.then_some(made)

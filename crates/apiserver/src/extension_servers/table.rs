@@ -86,26 +86,38 @@ pub(crate) struct Remote {
 }
 
 /// What stays known of a server while its APIService leads to it.
-#[derive(Default)]
 pub(crate) struct Lasting {
     /// What it said about itself. Held for moments only.
     pub discovered: Mutex<Discovered>,
     /// The ready endpoints of its Service; forgotten when the Service or its slices change.
     pub endpoints: Mutex<Option<Arc<Vec<SocketAddr>>>>,
-    /// Its Service or its endpoints changed: it is to be looked at now.
-    pub checked: Notify,
-    /// The same, for those who fetch its documents.
-    pub fetched: Notify,
+    /// Its Service or its endpoints changed: it is to be looked at now, and its documents are to be
+    /// fetched again.
+    pub check: Notify,
+    pub fetch_discovery: Notify,
+    pub fetch_openapi: Notify,
     /// Ends what is done for it in the background.
     pub stop: CancellationToken,
 }
 
 impl Lasting {
+    pub fn new(stop: CancellationToken) -> Lasting {
+        Lasting {
+            discovered: Mutex::default(),
+            endpoints: Mutex::default(),
+            check: Notify::new(),
+            fetch_discovery: Notify::new(),
+            fetch_openapi: Notify::new(),
+            stop,
+        }
+    }
+
     /// The Service or its endpoints changed.
     pub fn wake(&self) {
         *self.endpoints.lock() = None;
-        self.checked.notify_one();
-        self.fetched.notify_one();
+        self.check.notify_one();
+        self.fetch_discovery.notify_one();
+        self.fetch_openapi.notify_one();
     }
 }
 
