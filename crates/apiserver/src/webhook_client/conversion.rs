@@ -290,7 +290,7 @@ fn aggregate(errors: &[FieldError]) -> String {
 
 /// `group/version, Kind=Kind`.
 fn shown_kind(object: &Value) -> String {
-    let (group, version) = api::catalogue::split_api_version(object.str_at(&["apiVersion"]));
+    let (group, version) = api::resource::split_api_version(object.str_at(&["apiVersion"]));
     format!("{group}/{version}, Kind={}", object.str_at(&["kind"]))
 }
 
