@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
-use apiserver::{AdmissionConfig, ApiServer, Config, Identity, InProcess};
+use apiserver::{AdmissionConfig, AggregationConfig, ApiServer, Config, Identity, InProcess};
 use bytes::Bytes;
 use environment::Environment;
 use http::{HeaderMap, Request, StatusCode};
@@ -76,7 +76,34 @@ impl Cluster {
             .await
             .unwrap();
         let (address, authority) = ("192.0.2.1:6443", Authority::new());
-        Cluster::start_at(address, false, store, authority, environment, admission).await
+        let aggregation = AggregationConfig::default();
+        Cluster::start_at(
+            address,
+            false,
+            store,
+            authority,
+            environment,
+            (admission, aggregation),
+        )
+        .await
+    }
+
+    /// One whose operator decided about aggregation.
+    pub async fn aggregating(authority: Authority, aggregation: AggregationConfig) -> Cluster {
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let disk = SimulatedDisk::new(1).mount();
+        let store = Embedded::open(disk, environment.clone(), Options::default())
+            .await
+            .unwrap();
+        Cluster::start_at(
+            "192.0.2.1:6443",
+            false,
+            store,
+            authority,
+            environment,
+            (AdmissionConfig::default(), aggregation),
+        )
+        .await
     }
 
     pub async fn with(authority: Authority, environment: Environment) -> Cluster {
@@ -103,14 +130,14 @@ impl Cluster {
         authority: Authority,
         environment: Environment,
     ) -> Cluster {
-        let admission = AdmissionConfig::default();
+        let decided = (AdmissionConfig::default(), AggregationConfig::default());
         Cluster::start_at(
             address,
             shares_store,
             store,
             authority,
             environment,
-            admission,
+            decided,
         )
         .await
     }
@@ -121,7 +148,7 @@ impl Cluster {
         store: Arc<dyn store::Store>,
         authority: Authority,
         environment: Environment,
-        admission: AdmissionConfig,
+        (admission, aggregation): (AdmissionConfig, AggregationConfig),
     ) -> Cluster {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let server = ApiServer::start(Config {
@@ -135,6 +162,7 @@ impl Cluster {
             dns_service_ip: "10.96.0.10".to_string(),
             advertise: address.parse().unwrap(),
             kubelet_client: None,
+            aggregation,
             cluster_domain: "cluster.local".to_string(),
             shares_store,
             compaction: apiserver::COMPACTION,
