@@ -278,9 +278,7 @@ mod tests {
     #[test]
     fn the_time_of_a_condition_changes_with_its_status_only() {
         let mut object = api::document!({});
-        let condition = |status: &str, reason: &str| {
-            api::document!({"type": "Available", "status": status, "reason": reason})
-        };
+        let condition = |status: &str, reason: &str| api::document!({"type": "Available", "status": status, "reason": reason});
         let since = |object: &Value| {
             let found = api_service::condition(object, "Available").unwrap();
             found.str_at(&["lastTransitionTime"]).to_string()

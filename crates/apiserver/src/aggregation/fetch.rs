@@ -68,7 +68,10 @@ pub(super) async fn get(
         .map_err(|problem: http::uri::InvalidUri| failed(problem.to_string()))?;
     let headers = request.headers_mut();
     headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));
-    for (name, value) in [(ACCEPT, Some(question.accept)), (IF_NONE_MATCH, question.etag)] {
+    for (name, value) in [
+        (ACCEPT, Some(question.accept)),
+        (IF_NONE_MATCH, question.etag),
+    ] {
         if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
             headers.insert(name, value);
         }

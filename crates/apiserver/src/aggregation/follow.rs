@@ -18,7 +18,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Follows until `stop`.
-pub(crate) async fn follow(server: Weak<Server>, mut registrar: Registrar, stop: CancellationToken) {
+pub(crate) async fn follow(
+    server: Weak<Server>,
+    mut registrar: Registrar,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             biased;
@@ -53,9 +57,7 @@ async fn follow_once(server: &Weak<Server>, registrar: &mut Registrar) {
     let Some(running) = server.upgrade() else {
         return;
     };
-    let kind = running
-        .cache
-        .named("apiregistration.k8s.io", "apiservices");
+    let kind = running.cache.named("apiregistration.k8s.io", "apiservices");
     let Some(mut api_services) = watch(&running, kind) else {
         return;
     };

@@ -45,9 +45,9 @@ pub(crate) fn merge_group(local: Option<Value>, group: &str, table: &Table) -> O
     if !table.has_group(group) {
         return local;
     }
-    let mut document = local.unwrap_or_else(|| {
-        api::document!({"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": []})
-    });
+    let mut document = local.unwrap_or_else(
+        || api::document!({"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": []}),
+    );
     for remote in table.iter() {
         if remote.specification.group == group {
             put_version(&mut document, remote, table, version_entry(remote));
@@ -59,7 +59,9 @@ pub(crate) fn merge_group(local: Option<Value>, group: &str, table: &Table) -> O
 
 /// The paths of extension servers, as `/` lists them.
 pub(crate) fn paths(table: &Table) -> Vec<String> {
-    let of_groups = table.iter().filter(|remote| !remote.specification.group.is_empty());
+    let of_groups = table
+        .iter()
+        .filter(|remote| !remote.specification.group.is_empty());
     of_groups
         .flat_map(|remote| {
             let group = format!("/apis/{}", remote.specification.group);
@@ -93,7 +95,9 @@ fn merge(
     let remotes = table.iter();
     for remote in remotes.filter(|remote| !remote.specification.group.is_empty()) {
         let name = remote.specification.group.as_str();
-        let known = groups.iter().position(|group| group.str_at(name_at) == name);
+        let known = groups
+            .iter()
+            .position(|group| group.str_at(name_at) == name);
         let place = known.unwrap_or_else(|| {
             groups.push(made(name));
             groups.len() - 1
@@ -106,7 +110,8 @@ fn merge(
         let priorities = versions.map(|one| priority_of(table, name, one.str_at(&["version"])).0);
         priorities.max().unwrap_or(0)
     };
-    groups.sort_by_cached_key(|group| (Reverse(priority(group)), group.str_at(name_at).to_string()));
+    groups
+        .sort_by_cached_key(|group| (Reverse(priority(group)), group.str_at(name_at).to_string()));
 }
 
 /// Puts a version into its group, in place of our own of the same name.
@@ -264,11 +269,15 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_clients_prefer_them() {
-        let mut versions = ["foo1", "v1alpha1", "v10", "v1beta2", "v2", "v1", "foo10", "v1beta1"];
+        let mut versions = [
+            "foo1", "v1alpha1", "v10", "v1beta2", "v2", "v1", "foo10", "v1beta1",
+        ];
         versions.sort_by(|one, other| compare_versions(other, one));
         assert_eq!(
             versions,
-            ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "foo1", "foo10"]
+            [
+                "v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "foo1", "foo10"
+            ]
         );
     }
 }

@@ -17,7 +17,11 @@ pub(crate) fn v3_index(local: &Document, table: &Table) -> Document {
     for remote in table.iter() {
         for (path, url) in &remote.lasting.discovered.lock().v3 {
             let entry = api::document!({"serverRelativeURL": url.as_str()});
-            write_member(&mut added, &Value::from(path.as_str()).to_json(), &entry.to_json());
+            write_member(
+                &mut added,
+                &Value::from(path.as_str()).to_json(),
+                &entry.to_json(),
+            );
         }
     }
     match (added.is_empty(), begin_of(&local.body, "paths")) {

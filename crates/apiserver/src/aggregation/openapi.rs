@@ -78,7 +78,11 @@ pub(super) async fn fetch_v2(
     match answer.code {
         200 => {}
         304 => return Ok(None),
-        404 => return Ok(known.is_some().then(|| part(&Value::Null, specification, ""))),
+        404 => {
+            return Ok(known
+                .is_some()
+                .then(|| part(&Value::Null, specification, "")));
+        }
         code => return Err(OpenApiError::Code(code)),
     }
     // A server that tags nothing is told apart by what it sends.
@@ -168,7 +172,9 @@ fn references(value: &Value, found: &mut impl FnMut(&str)) {
             for (name, value) in fields.iter() {
                 match value {
                     Value::String(text) if name == "$ref" => {
-                        text.strip_prefix(REFERENCE).into_iter().for_each(&mut *found);
+                        text.strip_prefix(REFERENCE)
+                            .into_iter()
+                            .for_each(&mut *found);
                     }
                     value => references(value, found),
                 }
@@ -209,13 +215,16 @@ fn is_same(one: &Value, other: &Value) -> bool {
                 fields.iter().filter(|(name, _)| !IGNORED.contains(name))
             }
             counted(one).count() == counted(other).count()
-                && counted(one).zip(counted(other)).all(
-                    |((name, value), (known, other))| name == known && is_same(value, other),
-                )
+                && counted(one)
+                    .zip(counted(other))
+                    .all(|((name, value), (known, other))| name == known && is_same(value, other))
         }
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(one, other)| is_same(one, other))
         }
         (one, other) => one == other,
     }

@@ -102,8 +102,7 @@ pub(crate) async fn forward(
     };
     let mut request = Request::new(body);
     *request.method_mut() = line.method.clone();
-    *request.uri_mut() =
-        target.map_err(|_| Status::bad_request("the path cannot be passed on"))?;
+    *request.uri_mut() = target.map_err(|_| Status::bad_request("the path cannot be passed on"))?;
     *request.headers_mut() = headers(&context, address, near.is_some());
     if let Some(near) = near {
         return match ask_alone(&backend, address, request).await {
@@ -114,8 +113,8 @@ pub(crate) async fn forward(
     }
     let lasts = context.info.is_resource && context.info.verb == "watch";
     let sending = backend.send(request, lasts);
-    let is_discovery = !context.info.is_resource
-        && context.info.path.trim_matches('/').split('/').count() == 3;
+    let is_discovery =
+        !context.info.is_resource && context.info.path.trim_matches('/').split('/').count() == 3;
     let answer = match is_discovery {
         true => tokio::time::timeout(DISCOVERY_TIMEOUT, sending)
             .await

@@ -103,16 +103,17 @@ impl Registrar {
                 step => steps.push((name, step, desired, current)),
             }
         }
-        let outcomes = futures::stream::iter(steps).map(|(name, step, desired, current)| async move {
-            let spec = desired.as_ref().map(|desired| &desired.spec);
-            let outcome = match (step, spec, current) {
-                (Step::Create, Some(_), _) => create(server, &name, desired.as_ref()).await,
-                (Step::Update, Some(spec), _) => update(server, &name, spec).await,
-                (Step::Delete, _, Some(current)) => delete(server, &current).await,
-                _ => Ok(()),
-            };
-            (name, outcome)
-        });
+        let outcomes =
+            futures::stream::iter(steps).map(|(name, step, desired, current)| async move {
+                let spec = desired.as_ref().map(|desired| &desired.spec);
+                let outcome = match (step, spec, current) {
+                    (Step::Create, Some(_), _) => create(server, &name, desired.as_ref()).await,
+                    (Step::Update, Some(spec), _) => update(server, &name, spec).await,
+                    (Step::Delete, _, Some(current)) => delete(server, &current).await,
+                    _ => Ok(()),
+                };
+                (name, outcome)
+            });
         let outcomes: Vec<_> = outcomes.buffer_unordered(AT_ONCE).collect().await;
         let mut failure = Ok(());
         for (name, outcome) in outcomes {
@@ -124,12 +125,7 @@ impl Registrar {
         failure
     }
 
-    fn plan(
-        &self,
-        name: &str,
-        desired: Option<&Desired>,
-        current: Option<&CachedObject>,
-    ) -> Step {
+    fn plan(&self, name: &str, desired: Option<&Desired>, current: Option<&CachedObject>) -> Step {
         let spec = current.and_then(|entry| entry.object().ok());
         let spec = spec.as_ref().and_then(|object| object.get("spec"));
         let current = current.map(|entry| {
@@ -178,10 +174,7 @@ fn desired(kinds: &Snapshot, name: &str) -> Option<Desired> {
             (Keeping::IfAbsent, priorities::METRICS)
         }
         None => return None,
-        Some(Origin::BuiltIn) => (
-            Keeping::OnStart,
-            priorities::of_built_in(group, version)?,
-        ),
+        Some(Origin::BuiltIn) => (Keeping::OnStart, priorities::of_built_in(group, version)?),
         Some(Origin::Added) => (Keeping::Always, priorities::CUSTOM),
     };
     let mut spec = api::document!({
@@ -216,11 +209,7 @@ fn is_served(kinds: &Snapshot, group: &str, version: &str) -> Option<Origin> {
     })
 }
 
-async fn create(
-    server: &Arc<Server>,
-    name: &str,
-    desired: Option<&Desired>,
-) -> Result<(), Status> {
+async fn create(server: &Arc<Server>, name: &str, desired: Option<&Desired>) -> Result<(), Status> {
     let Some(desired) = desired else {
         return Ok(());
     };
@@ -307,7 +296,10 @@ mod tests {
             let current = managed;
             let current = current.map(|managed| (managed, Some(spec)));
             let found = plan(desired, current, settled, at_start);
-            assert_eq!(found, expected, "{desired:?} {managed:?} {settled} {at_start}");
+            assert_eq!(
+                found, expected,
+                "{desired:?} {managed:?} {settled} {at_start}"
+            );
         };
         use Managed::{Always, No, OnStart};
         // Not there.
@@ -323,13 +315,48 @@ mod tests {
         check(None, Some(OnStart), &other, false, false, Step::Nothing);
         // Left by an earlier version of this server.
         check(None, Some(OnStart), &other, false, true, Step::Delete);
-        check(Some(&on_start), Some(OnStart), &other, false, true, Step::Update);
-        check(Some(&on_start), Some(OnStart), &other, true, true, Step::Nothing);
-        check(Some(&on_start), Some(OnStart), &same, false, true, Step::Nothing);
+        check(
+            Some(&on_start),
+            Some(OnStart),
+            &other,
+            false,
+            true,
+            Step::Update,
+        );
+        check(
+            Some(&on_start),
+            Some(OnStart),
+            &other,
+            true,
+            true,
+            Step::Nothing,
+        );
+        check(
+            Some(&on_start),
+            Some(OnStart),
+            &same,
+            false,
+            true,
+            Step::Nothing,
+        );
         // Of custom resources.
         check(None, Some(Always), &other, true, false, Step::Delete);
-        check(Some(&always), Some(Always), &other, true, false, Step::Update);
-        check(Some(&always), Some(Always), &same, true, false, Step::Nothing);
+        check(
+            Some(&always),
+            Some(Always),
+            &other,
+            true,
+            false,
+            Step::Update,
+        );
+        check(
+            Some(&always),
+            Some(Always),
+            &same,
+            true,
+            false,
+            Step::Nothing,
+        );
     }
 
     #[test]

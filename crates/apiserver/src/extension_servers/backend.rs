@@ -156,7 +156,10 @@ impl Backend {
         lasts: bool,
     ) -> Result<Response<Incoming>, String> {
         let client = if lasts { &self.lasting } else { &self.short };
-        client.request(request).await.map_err(|problem| innermost(&problem))
+        client
+            .request(request)
+            .await
+            .map_err(|problem| innermost(&problem))
     }
 
     /// A connection for one request alone.
@@ -183,9 +186,11 @@ struct DialError(String);
 impl Connector {
     async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, DialError> {
         let dialling = async {
-            let stream = self.dialer.dial(address).await.map_err(|problem| {
-                DialError(words::of_dial(address, &problem))
-            })?;
+            let stream = self
+                .dialer
+                .dial(address)
+                .await
+                .map_err(|problem| DialError(words::of_dial(address, &problem)))?;
             let _ = stream.set_nodelay(true);
             let stream = self.tls.connect(self.name.clone(), stream).await;
             stream.map_err(|problem| DialError(words::of_handshake(&problem)))

@@ -168,7 +168,13 @@ mod tests {
         check("/apis/a.io/v1/namespaces/x/pods", Some(("a.io", "v1")));
         check("/api", Some(("", "v1")));
         check("/api/v1/pods", Some(("", "v1")));
-        for path in ["/apis", "/apis/a.io", "/apis/a.io/", "//apis/a.io/v1", "/apisx"] {
+        for path in [
+            "/apis",
+            "/apis/a.io",
+            "/apis/a.io/",
+            "//apis/a.io/v1",
+            "/apisx",
+        ] {
             check(path, None);
         }
     }

@@ -19,9 +19,9 @@ use tokio::net::TcpStream;
 
 use super::addresses;
 use super::kubelet::locate;
+use super::not_served;
 use super::rewrite::View;
 use super::upgraded::{Line, join};
-use super::not_served;
 use crate::body::{Body, RequestBody};
 use crate::context::Context;
 use crate::query::decode_path;

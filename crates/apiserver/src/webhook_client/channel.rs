@@ -130,7 +130,9 @@ impl Channel {
     }
 
     fn message(&self, url: &str, body: Bytes) -> Result<Message, String> {
-        let uri: http::Uri = url.parse().map_err(|_| "the URL is malformed".to_string())?;
+        let uri: http::Uri = url
+            .parse()
+            .map_err(|_| "the URL is malformed".to_string())?;
         Request::post(uri)
             .header(HOST, self.target.place.authority())
             .header(CONTENT_TYPE, "application/json")
@@ -254,7 +256,11 @@ async fn read(answer: Response<Incoming>, url: &str, limit: usize) -> Result<Byt
     };
     match parts.status.as_u16() {
         200..=206 => Ok(collected),
-        code => Err(CallError::Refused(refusal(code, &parts.headers, &collected))),
+        code => Err(CallError::Refused(refusal(
+            code,
+            &parts.headers,
+            &collected,
+        ))),
     }
 }
 

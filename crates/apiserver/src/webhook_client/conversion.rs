@@ -138,7 +138,8 @@ impl Question<'_> {
         request.set(&["objects"], objects.collect::<Vec<_>>());
         let mut review = head;
         review.set(&["request"], request);
-        let empty = api::document!({"uid": "", "convertedObjects": null, "result": {"metadata": {}}});
+        let empty =
+            api::document!({"uid": "", "convertedObjects": null, "result": {"metadata": {}}});
         review.set(&["response"], empty);
         review.to_json().into()
     }
@@ -166,7 +167,9 @@ impl Question<'_> {
                 shown_kind(&review)
             )));
         }
-        let response = review.get("response").filter(|response| !response.is_null());
+        let response = review
+            .get("response")
+            .filter(|response| !response.is_null());
         let response = response.ok_or_else(|| self.failed("no response provided"))?;
         let uid = response.str_at(&["uid"]);
         if is_strict && uid != self.uid {
@@ -256,7 +259,8 @@ fn restore_metadata(original: &Value, mut converted: Value) -> Result<Value, Str
             continue;
         };
         let fields = texts.as_object();
-        let fields = fields.ok_or_else(|| format!("invalid metadata.{field} in converted object"))?;
+        let fields =
+            fields.ok_or_else(|| format!("invalid metadata.{field} in converted object"))?;
         if let Some((key, _)) = fields.iter().find(|(_, value)| value.as_str().is_none()) {
             return Err(format!(
                 "metadata.{field}[{key}] must be a string in converted object"
@@ -337,9 +341,14 @@ mod tests {
         let answer = api::document!({"kind": "Pod", "apiVersion": "v1"}).to_json();
         assert_eq!(
             refused(&answer),
-            format!("{prefix}expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=Pod")
+            format!(
+                "{prefix}expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=Pod"
+            )
         );
-        assert_eq!(refused(&review(Value::Null)), format!("{prefix}no response provided"));
+        assert_eq!(
+            refused(&review(Value::Null)),
+            format!("{prefix}no response provided")
+        );
         let answer = review(api::document!({"uid": "u", "result": {"status": "Failed"}}));
         assert_eq!(
             refused(&answer),
@@ -368,9 +377,17 @@ mod tests {
     fn an_object_with_another_identity_is_refused() {
         let original = widget("v1", api::document!({}));
         for (path, value, told) in [
-            (&["metadata", "name"][..], "b", "must have the same name: a != b"),
+            (
+                &["metadata", "name"][..],
+                "b",
+                "must have the same name: a != b",
+            ),
             (&["metadata", "uid"], "2", "must have the same UID: 1 != 2"),
-            (&["kind"], "Gadget", "invalid kind (expected Widget, received Gadget)"),
+            (
+                &["kind"],
+                "Gadget",
+                "invalid kind (expected Widget, received Gadget)",
+            ),
             (
                 &["apiVersion"],
                 "example.com/v3",
@@ -382,16 +399,28 @@ mod tests {
             let refused = QUESTION.checked(&original, converted, 4).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("conversion webhook for example.com/v1, Kind=Widget returned invalid converted object at index 4: {told}")
+                format!(
+                    "conversion webhook for example.com/v1, Kind=Widget returned invalid converted object at index 4: {told}"
+                )
             );
         }
         let mut converted = widget("v2", api::document!({}));
         converted.set(&["metadata", "labels", "a b"], "x");
         let refused = QUESTION.checked(&original, converted, 0).unwrap_err();
-        assert!(refused.to_string().contains("metadata.labels: Invalid value: \"a b\""), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains("metadata.labels: Invalid value: \"a b\""),
+            "{refused}"
+        );
         let mut converted = widget("v2", api::document!({}));
         converted.remove(&["metadata", "name"]);
         let refused = QUESTION.checked(&original, converted, 0).unwrap_err();
-        assert!(refused.to_string().ends_with("must have the same name: a != "), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .ends_with("must have the same name: a != "),
+            "{refused}"
+        );
     }
 }

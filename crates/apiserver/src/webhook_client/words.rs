@@ -32,7 +32,10 @@ pub(crate) fn of_handshake(problem: &io::Error) -> String {
     let inner = problem.get_ref();
     match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(error)) => {
-            format!("tls: failed to verify certificate: {}", of_certificate(error))
+            format!(
+                "tls: failed to verify certificate: {}",
+                of_certificate(error)
+            )
         }
         Some(rustls::Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
         Some(rustls::Error::InvalidMessage(_)) => {
@@ -67,7 +70,10 @@ fn of_certificate(error: &CertificateError) -> String {
         } => {
             let expected = expected.to_str();
             match presented.is_empty() {
-                true => "x509: certificate is not valid for any names, but wanted to match ".to_string() + &expected,
+                true => {
+                    "x509: certificate is not valid for any names, but wanted to match ".to_string()
+                        + &expected
+                }
                 false => {
                     let names: Vec<&str> = presented.iter().map(|name| plain(name)).collect();
                     format!(

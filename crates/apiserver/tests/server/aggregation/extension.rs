@@ -97,7 +97,12 @@ impl Extension {
         Extension::of(front_proxy, service, GROUP, "v1alpha1").await
     }
 
-    pub async fn of(front_proxy: &Authority, service: &str, group: &str, version: &str) -> Extension {
+    pub async fn of(
+        front_proxy: &Authority,
+        service: &str,
+        group: &str,
+        version: &str,
+    ) -> Extension {
         let authority = Authority::new();
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let parameters = rcgen::CertificateParams::new(vec![service.to_string()]).unwrap();
@@ -136,7 +141,10 @@ impl Extension {
 
     /// Makes the Service, its slice and the APIService that lead here.
     pub async fn register(&self, admin: &Client, loopback: &Loopback, endpoint: &str) {
-        let (name, group) = (format!("{}.{}", self.state.version, self.state.group), &self.state.group);
+        let (name, group) = (
+            format!("{}.{}", self.state.version, self.state.group),
+            &self.state.group,
+        );
         let namespace = api::document!({"metadata": {"name": "wardle"}});
         let made = admin.post("/api/v1/namespaces", &namespace).await;
         assert!(matches!(made.code, 201 | 409));
@@ -148,7 +156,10 @@ impl Extension {
         assert!(matches!(made.code, 201 | 409));
         self.publish(admin, loopback, "api", endpoint).await;
         let object = self.api_service(&name, group);
-        admin.post("/apis/apiregistration.k8s.io/v1/apiservices", &object).await.expect(201);
+        admin
+            .post("/apis/apiregistration.k8s.io/v1/apiservices", &object)
+            .await
+            .expect(201);
     }
 
     pub fn api_service(&self, name: &str, group: &str) -> Value {
@@ -166,7 +177,13 @@ impl Extension {
     }
 
     /// Makes a slice that leads here.
-    pub async fn publish(&self, admin: &Client, loopback: &Loopback, service: &str, endpoint: &str) {
+    pub async fn publish(
+        &self,
+        admin: &Client,
+        loopback: &Loopback,
+        service: &str,
+        endpoint: &str,
+    ) {
         loopback.lead(&format!("{endpoint}:8443"), self.address);
         let slice = api::document!({
             "metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}},

@@ -38,7 +38,9 @@ impl World {
         let world = World::start().await;
         let extension = Extension::start(&world.front_proxy, "api.wardle.svc").await;
         let admin = world.cluster.admin();
-        extension.register(&admin, &world.loopback, "10.9.0.1").await;
+        extension
+            .register(&admin, &world.loopback, "10.9.0.1")
+            .await;
         available(&admin, API_SERVICE, "True", "Passed").await;
         (world, extension)
     }
@@ -102,7 +104,9 @@ async fn requests_are_passed_on_in_the_name_of_their_user() {
     }
     assert_eq!(extension.state.connections.load(Ordering::SeqCst), before);
     // Who may not, is refused here.
-    let nobody = world.cluster.client(apiserver::Identity::component("nobody", &[]));
+    let nobody = world
+        .cluster
+        .client(apiserver::Identity::component("nobody", &[]));
     let refused = nobody.get(&format!("{ROOT}/flunders")).await;
     refused.failure(403, "Forbidden");
 }
@@ -138,22 +142,39 @@ async fn the_availability_follows_service_endpoints_and_answers() {
     let message = available(&admin, API_SERVICE, "False", "ServiceNotFound").await;
     assert_eq!(message, "service/api in \"wardle\" is not present");
     let answer = admin.get(&format!("{ROOT}/flunders")).await;
-    assert_eq!((answer.code, &answer.bytes[..]), (503, &b"service unavailable\n"[..]));
+    assert_eq!(
+        (answer.code, &answer.bytes[..]),
+        (503, &b"service unavailable\n"[..])
+    );
 
     let namespace = api::document!({"metadata": {"name": "wardle"}});
-    admin.post("/api/v1/namespaces", &namespace).await.expect(201);
+    admin
+        .post("/api/v1/namespaces", &namespace)
+        .await
+        .expect(201);
     let services = "/api/v1/namespaces/wardle/services";
     let other = api::document!({"metadata": {"name": "api"}, "spec": {"ports": [{"port": 80}]}});
     admin.post(services, &other).await.expect(201);
     let message = available(&admin, API_SERVICE, "False", "ServicePortError").await;
-    assert_eq!(message, "service/api in \"wardle\" is not listening on port 443");
+    assert_eq!(
+        message,
+        "service/api in \"wardle\" is not listening on port 443"
+    );
 
     let port = api::document!({"spec": {"ports": [{"port": 443, "targetPort": 8443}]}});
-    admin.merge(&format!("{services}/api"), &port).await.expect(200);
+    admin
+        .merge(&format!("{services}/api"), &port)
+        .await
+        .expect(200);
     let message = available(&admin, API_SERVICE, "False", "EndpointsNotFound").await;
-    assert_eq!(message, "cannot find endpointslices for service/api in \"wardle\"");
+    assert_eq!(
+        message,
+        "cannot find endpointslices for service/api in \"wardle\""
+    );
 
-    extension.publish(&admin, &world.loopback, "api", "10.9.0.1").await;
+    extension
+        .publish(&admin, &world.loopback, "api", "10.9.0.1")
+        .await;
     let message = available(&admin, API_SERVICE, "True", "Passed").await;
     assert_eq!(message, "all checks passed");
     admin.get(&format!("{ROOT}/flunders")).await.expect(200);
@@ -173,8 +194,7 @@ async fn the_availability_follows_service_endpoints_and_answers() {
     admin.merge(slice, &endpoints(true)).await.expect(200);
     let message = available(&admin, API_SERVICE, "False", "FailedDiscoveryCheck").await;
     let url = format!("https://10.9.0.1:8443{ROOT}");
-    let expected =
-        format!("failing or missing response from {url}: bad status from {url}: 403");
+    let expected = format!("failing or missing response from {url}: bad status from {url}: 403");
     assert_eq!(message, expected);
     extension.state.code.store(200, Ordering::SeqCst);
     available(&admin, API_SERVICE, "True", "Passed").await;
@@ -185,7 +205,9 @@ async fn a_server_with_the_certificate_of_another_is_not_believed() {
     let world = World::start().await;
     let admin = world.cluster.admin();
     let extension = Extension::start(&world.front_proxy, "other.wardle.svc").await;
-    extension.register(&admin, &world.loopback, "10.9.0.1").await;
+    extension
+        .register(&admin, &world.loopback, "10.9.0.1")
+        .await;
     let message = available(&admin, API_SERVICE, "False", "FailedDiscoveryCheck").await;
     assert!(
         message.ends_with(
@@ -207,7 +229,9 @@ async fn discovery_and_openapi_contain_what_extension_servers_serve() {
     let aggregated = admin.clone().with_header("accept", AGGREGATED);
     let entry = |document: &Value| {
         let mut items = document.list_at(&["items"]).iter();
-        items.find(|item| item.str_at(&["metadata", "name"]) == GROUP).cloned()
+        items
+            .find(|item| item.str_at(&["metadata", "name"]) == GROUP)
+            .cloned()
     };
     let document = until(&aggregated, "/apis", |document| {
         let versions = entry(document).map(|item| item.list_at(&["versions"]).to_vec());
@@ -254,7 +278,10 @@ async fn discovery_and_openapi_contain_what_extension_servers_serve() {
     })
     .await;
     assert!(document.list_at(&["items"]).len() > 10);
-    admin.delete(&format!("{API_SERVICES}/{API_SERVICE}")).await.expect(200);
+    admin
+        .delete(&format!("{API_SERVICES}/{API_SERVICE}"))
+        .await
+        .expect(200);
     let gone = |groups: &Value| {
         let mut groups = groups.list_at(&["groups"]).iter();
         !groups.any(|group| group.str_at(&["name"]) == GROUP)

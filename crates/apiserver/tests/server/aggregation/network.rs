@@ -105,7 +105,9 @@ async fn an_upgraded_connection_carries_bytes_both_ways() {
     let served = serve().await;
     let admin = served.cluster.admin();
     let extension = Extension::start(&served.proxies, "api.wardle.svc").await;
-    extension.register(&admin, &served.loopback, "10.9.0.1").await;
+    extension
+        .register(&admin, &served.loopback, "10.9.0.1")
+        .await;
     available(&admin, API_SERVICE, "True", "Passed").await;
     let shown = served.users.issue("root", &["system:masters"], false);
     let mut stream = connect(&served, shown).await;

@@ -21,10 +21,20 @@ async fn every_group_version_that_is_served_here_has_its_api_service() {
         .map(|object| object.str_at(&["metadata", "name"]).to_string())
         .collect();
     for name in ["v1.", "v1.apps", "v2.autoscaling", "v1beta1.metrics.k8s.io"] {
-        assert!(served.iter().any(|known| known == name), "{name}: {served:?}");
+        assert!(
+            served.iter().any(|known| known == name),
+            "{name}: {served:?}"
+        );
     }
-    assert!(!served.iter().any(|name| name == "v1.apiregistration.k8s.io"));
-    let apps = admin.get(&format!("{API_SERVICES}/v1.apps")).await.expect(200);
+    assert!(
+        !served
+            .iter()
+            .any(|name| name == "v1.apiregistration.k8s.io")
+    );
+    let apps = admin
+        .get(&format!("{API_SERVICES}/v1.apps"))
+        .await
+        .expect(200);
     assert_eq!(apps.str_at(&["metadata", "labels", AUTOMANAGED]), "onstart");
     let expected = api::document!({
         "group": "apps", "version": "v1", "groupPriorityMinimum": 17800, "versionPriority": 15,
@@ -56,7 +66,10 @@ async fn extension_servers_can_read_whom_to_believe() {
     );
     assert!(data(&object, "client-ca-file").contains("BEGIN CERTIFICATE"));
     // Whoever deletes it gets it back.
-    admin.delete(&format!("{config_maps}/{name}")).await.expect(200);
+    admin
+        .delete(&format!("{config_maps}/{name}"))
+        .await
+        .expect(200);
     assert_eq!(events.next().await.unwrap().0, "DELETED");
     let (kind, again) = events.next().await.unwrap();
     assert_eq!(kind, "ADDED");
@@ -68,18 +81,26 @@ async fn a_metrics_server_takes_the_metrics_over_and_gives_them_back() {
     let world = World::start().await;
     let admin = world.cluster.admin();
     let nodes = "/apis/metrics.k8s.io/v1beta1/nodes";
-    assert_eq!(admin.get(nodes).await.expect(200).str_at(&["kind"]), "NodeMetricsList");
+    assert_eq!(
+        admin.get(nodes).await.expect(200).str_at(&["kind"]),
+        "NodeMetricsList"
+    );
 
     let (group, version) = ("metrics.k8s.io", "v1beta1");
     let extension = Extension::of(&world.front_proxy, "api.wardle.svc", group, version).await;
     let namespace = api::document!({"metadata": {"name": "wardle"}});
-    admin.post("/api/v1/namespaces", &namespace).await.expect(201);
+    admin
+        .post("/api/v1/namespaces", &namespace)
+        .await
+        .expect(201);
     let service = api::document!({
         "metadata": {"name": "api"}, "spec": {"ports": [{"port": 443, "targetPort": 8443}]},
     });
     let services = "/api/v1/namespaces/wardle/services";
     admin.post(services, &service).await.expect(201);
-    extension.publish(&admin, &world.loopback, "api", "10.9.0.1").await;
+    extension
+        .publish(&admin, &world.loopback, "api", "10.9.0.1")
+        .await;
     let name = "v1beta1.metrics.k8s.io";
     let path = format!("{API_SERVICES}/{name}");
     let theirs = extension.api_service(name, group);
@@ -99,7 +120,9 @@ async fn a_metrics_server_takes_the_metrics_over_and_gives_them_back() {
 
     // Deleted, it is ours again.
     let mut events = admin
-        .watch(&format!("{API_SERVICES}?watch=1&fieldSelector=metadata.name={name}"))
+        .watch(&format!(
+            "{API_SERVICES}?watch=1&fieldSelector=metadata.name={name}"
+        ))
         .await;
     admin.delete(&path).await.expect(200);
     while let Some((kind, object)) = events.next().await {
@@ -107,5 +130,8 @@ async fn a_metrics_server_takes_the_metrics_over_and_gives_them_back() {
             break;
         }
     }
-    super::until(&admin, nodes, |found| found.str_at(&["kind"]) == "NodeMetricsList").await;
+    super::until(&admin, nodes, |found| {
+        found.str_at(&["kind"]) == "NodeMetricsList"
+    })
+    .await;
 }
