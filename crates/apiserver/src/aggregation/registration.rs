@@ -293,8 +293,7 @@ mod tests {
         let on_start = desired_of(Keeping::OnStart);
         let always = desired_of(Keeping::Always);
         let check = |desired: Option<&Desired>, managed, spec, settled, at_start, expected| {
-            let current = managed;
-            let current = current.map(|managed| (managed, Some(spec)));
+            let current = Option::map(managed, |managed: Managed| (managed, Some(spec)));
             let found = plan(desired, current, settled, at_start);
             assert_eq!(
                 found, expected,

@@ -8,6 +8,8 @@ mod other_metrics;
 mod plan;
 mod selectors;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
