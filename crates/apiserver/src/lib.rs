@@ -233,9 +233,11 @@ impl ApiServer {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
-        server.objects.catch_up().await.map_err(Error::Bootstrap)?;
+        let published = aggregation::publish_trust(&server).await;
+        published.map_err(Error::Bootstrap)?;
         let registrar = aggregation::register(&server).await;
         let registrar = registrar.map_err(Error::Bootstrap)?;
+        server.objects.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::ApiServices);
         let weak = Arc::downgrade(&server);
         tokio::spawn(aggregation::follow(weak.clone(), registrar, stop.clone()));

@@ -29,4 +29,4 @@ pub(crate) use merged_discovery::{merge_aggregated, merge_group, merge_groups, p
 pub(crate) use merged_openapi::{v2 as merged_v2, v3_index as merged_v3_index};
 pub(crate) use proxy::{Destination, forward, route};
 pub(crate) use registration::{Registrar, register};
-pub(crate) use trust::keep as keep_trust;
+pub(crate) use trust::{keep as keep_trust, publish as publish_trust};

@@ -79,7 +79,7 @@ const CHECKS: [(&str, Check); 20] = [
     ),
     (
         "poststarthook/start-kube-aggregator-informers",
-        Check::Following,
+        Check::Started(Stage::ApiServices),
     ),
     (
         "poststarthook/apiservice-registration-controller",
