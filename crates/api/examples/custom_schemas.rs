@@ -4,8 +4,6 @@
 //!
 //! `cargo run --release -p api --example custom_schemas -- 500 definitions/*.yaml`
 
-use std::time::Instant;
-
 use api::custom::{Schema, shared_entries};
 use api::document::{Value, yaml};
 use api::resource::Strategy;
@@ -27,33 +25,39 @@ fn main() {
             continue;
         }
         strategy.default(&mut definition);
-        for error in strategy.validate_create(&definition) {
-            println!("{file}: {error}");
-        }
         definitions.push(definition);
     }
     let bytes: usize = definitions.iter().map(|one| one.to_json().len()).sum();
     let before = resident();
-    let started = Instant::now();
     let mut schemas = Vec::new();
     for _ in 0..copies {
-        for version in definitions.iter().flat_map(|one| one.list_at(&["spec", "versions"])) {
-            let document = version.at(&["schema", "openAPIV3Schema"]).unwrap_or(&Value::Null);
+        for version in definitions
+            .iter()
+            .flat_map(|one| one.list_at(&["spec", "versions"]))
+        {
+            let document = version
+                .at(&["schema", "openAPIV3Schema"])
+                .unwrap_or(&Value::Null);
             match Schema::from_document(document) {
                 Ok(schema) => schemas.push(schema),
                 Err(errors) => println!("{errors:?}"),
             }
         }
     }
+    let grown = resident().saturating_sub(before);
     let (nodes, names) = shared_entries();
     println!(
-        "{} definitions, {} schemas of {} bytes of JSON, {} ms, {} kB more resident; {nodes} nodes and {names} names",
+        "{} definitions, {} schemas of {} bytes of JSON, {} kB more resident; {nodes} nodes and {names} names",
         copies * definitions.len(),
         schemas.len(),
         copies * bytes,
-        started.elapsed().as_millis(),
-        resident().saturating_sub(before),
+        grown,
     );
+    for definition in &definitions {
+        for error in strategy.validate_create(definition) {
+            println!("{}: {error}", definition.str_at(&["metadata", "name"]));
+        }
+    }
 }
 
 /// The resident memory of this process in kB.
