@@ -313,8 +313,9 @@ mod tests {
     #[test]
     fn groups_come_in_order_of_preference() {
         let groups = groups(built_in());
-        assert_eq!(groups.first().unwrap().name(), "apps");
-        assert_eq!(groups.last().unwrap().name(), "resource.k8s.io");
+        let names: Vec<&str> = groups.iter().map(|group| group.name()).collect();
+        assert_eq!(names[..2], ["apiregistration.k8s.io", "apps"]);
+        assert_eq!(names.last(), Some(&"resource.k8s.io"));
         let aggregated = aggregated_v2(built_in(), true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));

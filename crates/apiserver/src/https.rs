@@ -30,10 +30,16 @@ pub(crate) async fn serve(
         let certificates = &server.authenticator.certificates;
         let peer = certificates.judge(connected.certificates);
         let slot = connected.slot.clone();
-        if let Peer::Known(identity) = &peer {
+        let user = match &peer {
+            Peer::Known(identity) => Some(identity.user()),
+            // Its connections carry the requests of many users.
+            Peer::FrontProxy(_) => Some("front-proxy"),
+            Peer::NoCertificate | Peer::Refused => None,
+        };
+        if let Some(user) = user {
             // Without a place as a user the connection stays a stranger's until its first request
             // is refused.
-            let _ = slot.authenticated(identity.user());
+            let _ = slot.authenticated(user);
         }
         let (server, closing) = (server.clone(), closing.clone());
         let remembered = Remembered::default();

@@ -17,7 +17,8 @@ pub struct Identity {
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The extra that tells which credential was shown.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const MASTERS: &str = "system:masters";
 
@@ -31,6 +32,15 @@ impl Identity {
         Identity {
             user: user.into(),
             groups,
+            ..Identity::default()
+        }
+    }
+
+    /// A user with exactly these groups, as it is told to extension API servers.
+    pub(crate) fn exactly(user: &str, groups: &[&str]) -> Identity {
+        Identity {
+            user: user.to_string(),
+            groups: groups.iter().map(|group| group.to_string()).collect(),
             ..Identity::default()
         }
     }
@@ -78,7 +88,7 @@ impl Identity {
 
     pub(crate) fn anonymous() -> Identity {
         Identity {
-            user: "system:anonymous".to_string(),
+            user: ANONYMOUS.to_string(),
             groups: vec![UNAUTHENTICATED.to_string()],
             ..Identity::default()
         }

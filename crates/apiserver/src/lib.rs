@@ -7,12 +7,14 @@ mod address_repair;
 mod admission;
 mod admission_config;
 mod admission_hooks;
+mod aggregation;
 mod allocation;
 mod authentication;
 mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod changed_versions;
 mod context;
 mod converted;
 mod converters;
@@ -21,7 +23,9 @@ mod decode;
 mod dispatch;
 mod endpoints;
 mod enveloped;
+mod extension_servers;
 mod filters;
+mod front_proxy_headers;
 mod gzip;
 mod heavy;
 mod hops;
@@ -47,6 +51,7 @@ mod storage;
 mod subresources;
 mod token_uses;
 mod unstored;
+mod unverified;
 mod usage;
 mod verbs;
 mod webhook_client;
@@ -74,6 +79,7 @@ use startup::{Stage, Startup};
 pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
+pub use extension_servers::{AggregationConfig, DialServices, DirectDialer, FrontProxy};
 pub use identity::Identity;
 pub use in_process::InProcess;
 pub use served_kinds::AddKindError;
@@ -109,6 +115,7 @@ pub struct Config {
     pub runtime_config: RuntimeConfig,
     /// `--feature-gates`.
     pub feature_gates: FeatureGates,
+    pub aggregation: AggregationConfig,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -183,6 +190,7 @@ impl ApiServer {
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
             &config.client_ca_pem,
+            config.aggregation.front_proxy.as_ref(),
             &config.service_account_key_pem,
             &config.issuer,
             cache.clone(),
@@ -197,6 +205,11 @@ impl ApiServer {
             Some(client) => Some(kubelet_dialer::KubeletDialer::new(client)?),
             None => None,
         };
+        let extensions = extension_servers::ExtensionServers::new(
+            &config.aggregation,
+            &config.client_ca_pem,
+            stop.clone(),
+        )?;
         let follower = tokio::spawn(cache::follow(
             cache.clone(),
             additions,
@@ -225,6 +238,7 @@ impl ApiServer {
             authenticator,
             services,
             kubelets,
+            extensions,
             usage: node_samples::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
@@ -250,9 +264,17 @@ impl ApiServer {
             let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
+        let published = aggregation::publish_trust(&server).await;
+        published.map_err(Error::Bootstrap)?;
+        let registrar = aggregation::register(&server).await;
+        let registrar = registrar.map_err(Error::Bootstrap)?;
         let weak = Arc::downgrade(&server);
         tokio::spawn(custom::run(weak, defined.known, stop.clone()));
         server.objects.catch_up().await.map_err(Error::Bootstrap)?;
+        server.startup.finish(Stage::ApiServices);
+        let weak = Arc::downgrade(&server);
+        tokio::spawn(aggregation::follow(weak.clone(), registrar, stop.clone()));
+        tokio::spawn(aggregation::keep_trust(weak, stop.clone()));
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server, stop })
     }

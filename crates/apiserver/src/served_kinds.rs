@@ -8,6 +8,7 @@ use api::catalogue::{AlreadyServed, Catalogue, Snapshot};
 use api::openapi::Documents;
 
 use crate::cache::{Cache, is_stored};
+use crate::changed_versions::ChangedVersions;
 
 /// Why a kind cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,7 @@ pub(crate) struct ServedKinds {
     changing: tokio::sync::Mutex<()>,
     /// The OpenAPI documents, each made when it is asked for.
     pub documents: Documents,
+    changed_versions: Arc<ChangedVersions>,
 }
 
 impl ServedKinds {
@@ -35,12 +37,18 @@ impl ServedKinds {
             catalogue,
             cache,
             changing: Default::default(),
+            changed_versions: Arc::default(),
         }
     }
 
     /// The kinds that are served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.catalogue.snapshot()
+    }
+
+    /// Tells which group versions gained or lost kinds.
+    pub fn changed_versions(&self) -> Arc<ChangedVersions> {
+        self.changed_versions.clone()
     }
 
     /// Serves one more kind, with what the store has of it already. Of several versions, the one that
@@ -60,7 +68,9 @@ impl ServedKinds {
                 self.cache.remove(&resource);
             }
             AddKindError::Served(served)
-        })
+        })?;
+        self.changed_versions.note(&resource);
+        Ok(())
     }
 
     /// Serves a kind in these versions and in no others. Where `stored` is given, its objects are read
@@ -81,7 +91,9 @@ impl ServedKinds {
         if let Some(stored) = stored {
             self.cache.add(stored).await?;
         }
-        self.catalogue.replace(group, plural, versions)?;
+        self.catalogue.replace(group, plural, versions.clone())?;
+        let changed = kinds.versions_of(group, plural).chain(&versions);
+        changed.for_each(|resource| self.changed_versions.note(resource));
         Ok(())
     }
 
@@ -104,6 +116,7 @@ impl ServedKinds {
             return None;
         }
         let removed = self.catalogue.remove(group, version, plural)?;
+        self.changed_versions.note(&removed);
         if is_stored(&removed) {
             self.cache.remove(&removed);
         }

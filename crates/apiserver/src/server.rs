@@ -16,6 +16,7 @@ use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::cache::Cache;
 use crate::converters::Converters;
+use crate::extension_servers::ExtensionServers;
 use crate::heavy::Heavy;
 use crate::kubelet_dialer::KubeletDialer;
 use crate::metrics::Metrics;
@@ -40,6 +41,7 @@ pub(crate) struct Server {
     pub authorizer: Arc<Authorizer>,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    pub extensions: ExtensionServers,
     /// The ways to the webhooks that are configured.
     pub webhooks: WebhookClient,
     pub hooks: AdmissionHooks,

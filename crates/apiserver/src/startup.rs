@@ -17,6 +17,8 @@ pub(crate) enum Stage {
     ServiceAddresses,
     /// The `kubernetes` Service leads here.
     Endpoints,
+    /// Every group version that is served here has its APIService.
+    ApiServices,
 }
 
 /// The stages that are done.

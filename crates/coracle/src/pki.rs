@@ -1,4 +1,5 @@
-//! The cluster's certificates and keys: one authority, ECDSA throughout, files of mode 0600.
+//! The cluster's certificates and keys: one authority, and a second one for front proxies, which may
+//! speak for users; ECDSA throughout, files of mode 0600.
 //!
 //! Leaf certificates are renewed at start when they are missing, expire soon or are for other
 //! addresses. The certificate authority and the ServiceAccount key stay.
@@ -54,7 +55,14 @@ pub struct Pki {
     pub proxy: Identity,
     /// The identity of the node's side of local-path volumes.
     pub local_path: Identity,
+    /// Signs for those who may say who the user of a request is.
+    pub front_proxy_authority: String,
+    /// By this, extension API servers recognize the API server.
+    pub front_proxy_client: Identity,
 }
+
+/// The common name of the certificate that the API server shows to extension API servers.
+pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
 /// The names and addresses in the certificates.
 pub struct Names<'a> {
@@ -71,7 +79,8 @@ impl Pki {
             dir,
             today: environment.now(),
         };
-        let authority = files.authority()?;
+        let authority = files.authority("ca", "coracle-ca")?;
+        let front_proxy = files.authority("front-proxy-ca", "front-proxy-ca")?;
         let authority_pem = authority.certificate.clone();
         let issuer = issuer(&authority)?;
 
@@ -129,6 +138,14 @@ impl Pki {
             )?,
             proxy: files.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
             local_path: files.local_path(&issuer, names.node_name)?,
+            front_proxy_client: files.leaf(
+                &self::issuer(&front_proxy)?,
+                "front-proxy-client",
+                FRONT_PROXY_CLIENT,
+                &[],
+                Vec::new(),
+            )?,
+            front_proxy_authority: front_proxy.certificate,
             authority: authority_pem,
             authority_key: authority.key,
         })
@@ -137,6 +154,12 @@ impl Pki {
     /// TLS for a server that also accepts client certificates of this authority.
     pub fn server_tls(&self, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
         server_tls(&self.authority, identity)
+    }
+
+    /// TLS for the API server, which also accepts front proxies.
+    pub fn api_server_tls(&self) -> Result<Arc<rustls::ServerConfig>> {
+        let authorities = format!("{}{}", self.authority, self.front_proxy_authority);
+        server_tls(&authorities, &self.server)
     }
 }
 
@@ -187,7 +210,7 @@ pub fn invite(
     environment: &Environment,
 ) -> Result<NodeIdentities> {
     let today = environment.now();
-    let authority = CertificateFiles { dir, today }.authority()?;
+    let authority = CertificateFiles { dir, today }.authority("ca", "coracle-ca")?;
     let issuer = issuer(&authority)?;
     let fresh = |user: &str, groups: &[String], names: Vec<SanType>| {
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -320,8 +343,9 @@ struct CertificateFiles<'a> {
 }
 
 impl CertificateFiles<'_> {
-    fn authority(&self) -> Result<Identity> {
-        let (certificate_file, key_file) = self.pair("ca");
+    /// An authority of this common name; `file` is the name of its files.
+    fn authority(&self, file: &str, name: &str) -> Result<Identity> {
+        let (certificate_file, key_file) = self.pair(file);
         if let (Ok(certificate), Ok(key)) = (
             fs::read_to_string(&certificate_file),
             fs::read_to_string(&key_file),
@@ -330,7 +354,7 @@ impl CertificateFiles<'_> {
         }
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = subject("coracle-ca", &[]);
+        parameters.distinguished_name = subject(name, &[]);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![
             KeyUsagePurpose::KeyCertSign,
@@ -469,7 +493,7 @@ mod tests {
             dir: directory.path(),
             today: environment.now(),
         };
-        let authority = files.authority().unwrap();
+        let authority = files.authority("ca", "coracle-ca").unwrap();
         let before = files.leaf(
             &issuer(&authority).unwrap(),
             "kubelet-client",
@@ -493,5 +517,23 @@ mod tests {
         let again = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
         let (first, second) = (pki.kubelet_client, again.kubelet_client);
         assert_eq!(first.certificate, second.certificate);
+    }
+
+    #[test]
+    fn front_proxies_have_an_authority_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let names = Names {
+            node_name: "n",
+            addresses: &[],
+            cluster_domain: "cluster.local",
+        };
+        let pki = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        assert_ne!(pki.front_proxy_authority, pki.authority);
+        let subject = subject_of(&pki.front_proxy_client);
+        assert_eq!(subject.common_name, FRONT_PROXY_CLIENT);
+        assert!(subject.organizations.is_empty());
+        let again = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        assert_eq!(again.front_proxy_authority, pki.front_proxy_authority);
     }
 }

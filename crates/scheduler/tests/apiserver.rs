@@ -50,6 +50,7 @@ impl Cluster {
             dns_service_ip: "10.96.0.10".to_owned(),
             advertise: "10.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
+            aggregation: Default::default(),
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,

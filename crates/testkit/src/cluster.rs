@@ -274,6 +274,7 @@ impl Cluster {
             dns_service_ip: "10.96.0.10".into(),
             advertise: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 6443)),
             kubelet_client: None,
+            aggregation: Default::default(),
             cluster_domain: "cluster.local".into(),
             shares_store: false,
             compaction: apiserver::COMPACTION,

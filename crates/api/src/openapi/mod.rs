@@ -272,6 +272,19 @@ impl OfGroup {
 /// What every custom kind refers to.
 const META: [&str; 2] = [custom::OBJECT_META, custom::LIST_META];
 
+/// A definition of the table of types as v2 has it, by its name.
+pub fn built_in_definition(name: &str) -> Option<Value> {
+    let name = crate::schema::table().definition(name)?.name;
+    let roots = std::collections::BTreeSet::from([name.into()]);
+    definitions::reachable(&roots, &[], Version::V2).remove(name)
+}
+
+/// Paths and definitions of others in the protobuf form of v2. Appended to our own document, they
+/// are part of it: that is how protobuf merges.
+pub fn v2_protobuf_part(document: &Value) -> Vec<u8> {
+    gnostic::encode(document)
+}
+
 impl Document {
     pub fn new(body: Vec<u8>) -> Document {
         Document {

@@ -6,6 +6,7 @@
 //! reads the store.
 
 mod admission_registration;
+pub mod api_service;
 mod certificate_signing_request;
 mod checks;
 pub mod claim_spec;
@@ -104,6 +105,7 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
             &admission_registration::WebhookConfiguration { is_mutating: false }
         }
+        ("apiregistration.k8s.io", "APIService") => &api_service::ApiService,
         ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("apps", "Deployment") => &deployment::Deployment,

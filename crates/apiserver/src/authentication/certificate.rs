@@ -10,53 +10,83 @@ use rustls::server::danger::ClientCertVerifier;
 use sha2::Digest;
 
 use super::Peer;
+use super::front_proxy::FrontProxies;
 use crate::Environment;
 use crate::Error;
+use crate::extension_servers::FrontProxy;
 use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 pub(crate) struct CertificateVerifier {
-    verifier: Arc<dyn ClientCertVerifier>,
+    verifier: Verifier,
+    /// Who may say in headers who the user is.
+    front_proxies: Option<FrontProxies>,
     environment: Environment,
 }
 
-impl CertificateVerifier {
-    pub fn new(ca_pem: &str, environment: Environment) -> Result<CertificateVerifier, Error> {
+/// Knows the certificates of one authority.
+pub(super) struct Verifier(Arc<dyn ClientCertVerifier>);
+
+impl Verifier {
+    /// `what` names the authority in errors.
+    pub fn new(ca_pem: &str, what: &str) -> Result<Verifier, Error> {
+        let wrong = |problem: String| Error::Configuration(format!("{what}: {problem}"));
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
-            let certificate = certificate
-                .map_err(|problem| Error::Configuration(format!("client CA: {problem}")))?;
-            roots
-                .add(certificate)
-                .map_err(|problem| Error::Configuration(format!("client CA: {problem}")))?;
+            let certificate = certificate.map_err(|problem| wrong(problem.to_string()))?;
+            let added = roots.add(certificate);
+            added.map_err(|problem| wrong(problem.to_string()))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
-            .map_err(|problem| Error::Configuration(format!("client CA: {problem}")))?;
+            .map_err(|problem| wrong(problem.to_string()))?;
+        Ok(Verifier(verifier))
+    }
+
+    /// Whether the authority signed the first certificate of the chain, and it is valid now.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], seconds: u64) -> Result<(), rustls::Error> {
+        let Some((end_entity, intermediates)) = chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        let verified = self.0.verify_client_cert(end_entity, intermediates, now);
+        verified.map(drop)
+    }
+}
+
+impl CertificateVerifier {
+    pub fn new(
+        ca_pem: &str,
+        front_proxy: Option<&FrontProxy>,
+        environment: Environment,
+    ) -> Result<CertificateVerifier, Error> {
         Ok(CertificateVerifier {
-            verifier,
+            verifier: Verifier::new(ca_pem, "client CA")?,
+            front_proxies: front_proxy.map(FrontProxies::new).transpose()?,
             environment,
         })
     }
 
     /// Judges the chain that a TLS client has proven to own.
     pub fn judge(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
-        let Some((end_entity, intermediates)) = chain.and_then(<[_]>::split_first) else {
+        let Some(chain) = chain.filter(|chain| !chain.is_empty()) else {
             return Peer::NoCertificate;
         };
         let seconds = self.environment.now_micros().max(0) as u64 / 1_000_000;
-        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        match self
-            .verifier
-            .verify_client_cert(end_entity, intermediates, now)
-        {
-            Ok(_) => {
-                subject(end_entity).map_or(Peer::Refused, |identity| Peer::Known(identity.into()))
-            }
+        let known = match self.verifier.verify(chain, seconds) {
+            Ok(()) => subject(&chain[0]).map(Arc::new),
             Err(problem) => {
                 tracing::debug!(%problem, "a client certificate was refused");
-                Peer::Refused
+                None
             }
+        };
+        let proxies = self.front_proxies.as_ref();
+        match known {
+            own if proxies.is_some_and(|proxies| proxies.accept(chain, seconds)) => {
+                Peer::FrontProxy(own)
+            }
+            Some(identity) => Peer::Known(identity),
+            None => Peer::Refused,
         }
     }
 }
@@ -109,8 +139,8 @@ mod tests {
         parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &issuer).unwrap();
-        let verifier = CertificateVerifier::new(&pem, Environment::simulated(1, NOW)).unwrap();
-        verifier.judge(Some(&[certificate.der().clone()]))
+        let verifier = CertificateVerifier::new(&pem, None, Environment::simulated(1, NOW));
+        verifier.unwrap().judge(Some(&[certificate.der().clone()]))
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Who is asking: a client certificate, a ServiceAccount token, or nobody known.
+//! Who is asking: a client certificate, a user whom a front proxy names, a ServiceAccount token, or
+//! nobody known.
 //!
 //! What they may do is `authorization`'s.
 
 mod certificate;
 pub(crate) mod claims;
+mod front_proxy;
 mod legacy;
 mod revocation;
 mod secret_tokens;
@@ -18,6 +20,7 @@ use tokio::sync::mpsc;
 use crate::Environment;
 use crate::Error;
 use crate::cache::Cache;
+use crate::extension_servers::FrontProxy;
 use crate::identity::Identity;
 
 pub(crate) use certificate::CertificateVerifier;
@@ -30,6 +33,8 @@ pub(crate) enum Peer {
     #[default]
     NoCertificate,
     Known(Arc<Identity>),
+    /// One that may say in headers who the user is; it may be a user itself.
+    FrontProxy(Option<Arc<Identity>>),
     /// A certificate that our authority did not sign, or that has expired.
     Refused,
 }
@@ -44,6 +49,7 @@ impl Authenticator {
     /// Also the uses of tokens that [`crate::token_uses::note`] writes down.
     pub fn new(
         client_ca_pem: &str,
+        front_proxy: Option<&FrontProxy>,
         service_account_key_pem: &str,
         issuer: &str,
         cache: Arc<Cache>,
@@ -53,7 +59,7 @@ impl Authenticator {
         let (tokens, uses) =
             Tokens::new(service_account_key_pem, issuer, cache, environment.clone())?;
         let authenticator = Authenticator {
-            certificates: CertificateVerifier::new(client_ca_pem, environment)?,
+            certificates: CertificateVerifier::new(client_ca_pem, front_proxy, environment)?,
             tokens,
             revocations,
         };
@@ -70,7 +76,12 @@ impl Authenticator {
         if self.revocations.apply(peer) {
             return Err(Status::unauthorized());
         }
-        if let Peer::Known(identity) = peer {
+        if let Peer::FrontProxy(_) = peer
+            && let Some(identity) = front_proxy::user_of(headers)
+        {
+            return Ok(Arc::new(identity));
+        }
+        if let Peer::Known(identity) | Peer::FrontProxy(Some(identity)) = peer {
             return Ok(identity.clone());
         }
         if let Some(token) = bearer_token(headers) {
@@ -80,7 +91,7 @@ impl Authenticator {
             });
         }
         match peer {
-            Peer::Refused => Err(Status::unauthorized()),
+            Peer::Refused | Peer::FrontProxy(None) => Err(Status::unauthorized()),
             _ => Ok(Arc::new(Identity::anonymous())),
         }
     }

@@ -24,7 +24,7 @@ impl Revocations {
 
     /// Asked for every request, since connections outlive the moment of revocation.
     pub fn apply(&self, peer: &Peer) -> bool {
-        let Peer::Known(identity) = peer else {
+        let (Peer::Known(identity) | Peer::FrontProxy(Some(identity))) = peer else {
             return false;
         };
         let Some(node) = node_of(identity) else {

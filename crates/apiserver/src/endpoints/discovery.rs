@@ -7,6 +7,7 @@ use http::Response;
 
 use super::openapi::answer;
 use super::{is_group, not_found};
+use crate::aggregation;
 use crate::body::Body;
 use crate::context::Context;
 use crate::negotiate::Encoding;
@@ -18,11 +19,15 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let kinds = &*context.server.kinds.snapshot();
+    let table = &*context.server.extensions.table();
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
             let mut document = discovery::aggregated_v2(kinds, *root == "api");
             if *root == "apis" {
                 append(&mut document, "items", usage::aggregated());
+                if !table.is_empty() {
+                    aggregation::merge_aggregated(&mut document, table);
+                }
             }
             let document = Document::new(document.to_json());
             return Ok(answer(context, &document, AGGREGATED, false));
@@ -33,17 +38,22 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
         ["apis"] => {
             let mut document = discovery::api_group_list(kinds);
             append(&mut document, "groups", usage::group());
+            if !table.is_empty() {
+                aggregation::merge_groups(&mut document, table);
+            }
             Some(document)
         }
         ["apis", usage::GROUP] => {
             let mut document = usage::group();
             document.set(&["kind"], "APIGroup");
             document.set(&["apiVersion"], "v1");
-            Some(document)
+            aggregation::merge_group(Some(document), usage::GROUP, table)
         }
         ["apis", usage::GROUP, usage::VERSION] => Some(usage::resource_list()),
         ["api", version] => discovery::api_resource_list(kinds, "", version),
-        ["apis", group] => discovery::api_group(kinds, group),
+        ["apis", group] => {
+            aggregation::merge_group(discovery::api_group(kinds, group), group, table)
+        }
         ["apis", group, version] => discovery::api_resource_list(kinds, group, version),
         _ => None,
     };

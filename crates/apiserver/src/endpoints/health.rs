@@ -34,7 +34,7 @@ enum Check {
     Shutdown,
 }
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 20] = [
     ("ping", Check::Always),
     ("log", Check::Log),
     ("etcd", Check::Store),
@@ -76,6 +76,26 @@ const CHECKS: [(&str, Check); 15] = [
     (
         "poststarthook/start-kubernetes-service-cidr-controller",
         Check::Started(Stage::ServiceRange),
+    ),
+    (
+        "poststarthook/start-kube-aggregator-informers",
+        Check::Started(Stage::ApiServices),
+    ),
+    (
+        "poststarthook/apiservice-registration-controller",
+        Check::Started(Stage::ApiServices),
+    ),
+    (
+        "poststarthook/apiservice-status-local-available-controller",
+        Check::Started(Stage::ApiServices),
+    ),
+    (
+        "poststarthook/kube-apiserver-autoregistration",
+        Check::Started(Stage::ApiServices),
+    ),
+    (
+        "autoregister-completion",
+        Check::Started(Stage::ApiServices),
     ),
     ("shutdown", Check::Shutdown),
 ];

@@ -12,8 +12,10 @@ use api::Status;
 use api::catalogue::Snapshot;
 use http::Response;
 
+use crate::aggregation;
 use crate::body::Body;
 use crate::context::Context;
+use crate::extension_servers::Table;
 use crate::response;
 use crate::server::Server;
 use crate::usage;
@@ -59,7 +61,10 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         ["api" | "apis", ..] => discovery::handle(context, &segments),
         [""] | [] => Ok(response::json(
             200,
-            &paths(&context.server.kinds.snapshot()),
+            &paths(
+                &context.server.kinds.snapshot(),
+                &context.server.extensions.table(),
+            ),
         )),
         _ => Ok(not_found()),
     }
@@ -94,7 +99,10 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(server: &Server, group: &str) -> bool {
     let kinds = server.kinds.snapshot();
-    group.is_empty() || group == usage::GROUP || kinds.group(group).is_some()
+    group.is_empty()
+        || group == usage::GROUP
+        || server.extensions.table().has_group(group)
+        || kinds.group(group).is_some()
 }
 
 /// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets
@@ -116,7 +124,7 @@ fn version() -> api::Value {
     })
 }
 
-fn paths(kinds: &Snapshot) -> api::Value {
+fn paths(kinds: &Snapshot, extensions: &Table) -> api::Value {
     let mut paths = vec![
         "/.well-known/openid-configuration".to_string(),
         "/api".to_string(),
@@ -132,6 +140,11 @@ fn paths(kinds: &Snapshot) -> api::Value {
     }
     paths.push(format!("/apis/{}", usage::GROUP));
     paths.push(format!("/apis/{}/{}", usage::GROUP, usage::VERSION));
+    for path in aggregation::paths(extensions) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
     paths.extend(
         [
             "/healthz",

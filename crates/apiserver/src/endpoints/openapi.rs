@@ -6,6 +6,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
 use super::not_found;
+use crate::aggregation;
 use crate::body::Body;
 use crate::context::Context;
 use crate::custom::StoredDeclarations;
@@ -20,6 +21,7 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
         snapshot: &snapshot,
         declarations: &StoredDeclarations(&context.server.cache),
     };
+    let table = &*context.server.extensions.table();
     match rest {
         ["v2"] => {
             let accepts = |name: &str| {
@@ -30,26 +32,20 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
                     .any(|value| value.contains(name))
             };
             let protobuf = accepts(openapi::V2_PROTOBUF_ACCEPTED) || accepts(openapi::V2_PROTOBUF);
-            Ok(match protobuf {
-                true => answer(
-                    context,
-                    &documents.v2_protobuf(kinds),
-                    openapi::V2_PROTOBUF,
-                    false,
-                ),
-                false => answer(
-                    context,
-                    &documents.v2_json(kinds),
-                    "application/json",
-                    false,
-                ),
-            })
+            let (document, kind) = match protobuf {
+                true => (documents.v2_protobuf(kinds), openapi::V2_PROTOBUF),
+                false => (documents.v2_json(kinds), "application/json"),
+            };
+            let document = aggregation::merged_v2(document, table, protobuf);
+            Ok(answer(context, &document, kind, false))
         }
         ["v3"] => Ok(response::large(
             context,
             200,
             "text/plain; charset=utf-8",
-            documents.v3_index(kinds).body.to_vec(),
+            aggregation::merged_v3_index(&documents.v3_index(kinds), table)
+                .body
+                .to_vec(),
         )),
         ["v3", path @ ..] => Ok(match documents.v3(kinds, &path.join("/")) {
             Some(document) => {

@@ -15,6 +15,8 @@
 //! 10. [`heavy_work`] moves requests over much data off the runtime's threads.
 //!
 //! What is refused before step 9 has its body discarded, so that the client reads the answer.
+//! Requests for what an extension API server serves leave the chain after step 8 and are passed on
+//! by [`crate::aggregation`].
 //! Subresources that are connections (exec, attach, port-forward, proxy) leave the chain after step
 //! 8: they read the body themselves and last as long as they like. All others end in [`dispatch`].
 //!
@@ -36,9 +38,11 @@ use http::header::{ACCEPT, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 
+use crate::aggregation::{self, Destination};
 use crate::body::{Body, RequestBody};
 use crate::context::Context;
 use crate::dispatch::{self, Routed};
+use crate::front_proxy_headers;
 use crate::metrics::Served;
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -105,6 +109,18 @@ async fn chain(
             return Err(status);
         }
     };
+    if let Some(remote) = aggregation::route(&context) {
+        return match Destination::of(&context, &remote) {
+            Ok(destination) => {
+                let forwarded = aggregation::forward(context, destination, line, body);
+                deadline::within(limit, Box::pin(forwarded)).await
+            }
+            Err(answer) => {
+                Box::pin(body_limit::discard(body, &context.headers)).await;
+                Ok(*answer)
+            }
+        };
+    }
     if connect::is_wanted(&context) {
         return Box::pin(connect::handle(context, line, body)).await;
     }
@@ -148,6 +164,7 @@ fn admit_caller(
         Err(status) => return Err(Box::new((status, parts.headers))),
     };
     impersonation::forget(&mut parts.headers);
+    front_proxy_headers::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorization::authorize(&context) {

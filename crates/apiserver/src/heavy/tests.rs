@@ -30,6 +30,7 @@ async fn start() -> ApiServer {
         dns_service_ip: "10.96.0.10".to_string(),
         advertise: "192.0.2.1:6443".parse().unwrap(),
         kubelet_client: None,
+        aggregation: Default::default(),
         cluster_domain: "cluster.local".to_string(),
         shares_store: false,
         compaction: crate::COMPACTION,

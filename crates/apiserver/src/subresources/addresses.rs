@@ -26,7 +26,7 @@ pub(super) fn of_kubelet(
 }
 
 /// Where a pod or something on a node listens, if it may be dialled, with no certificate.
-pub(super) fn of_backend(server: &Server, address: &str, port: u16) -> Result<SocketAddr, Status> {
+pub(crate) fn of_backend(server: &Server, address: &str, port: u16) -> Result<SocketAddr, Status> {
     let address: IpAddr = address.parse().map_err(|_| not_allowed())?;
     let place = SocketAddr::new(address.to_canonical(), port);
     match is_proxyable(place.ip()) && place != server.advertise {

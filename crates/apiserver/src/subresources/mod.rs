@@ -1,6 +1,6 @@
 //! What lies below an object: the few paths that are not the generic verbs.
 
-mod addresses;
+pub(crate) mod addresses;
 mod binding;
 pub(crate) mod connect;
 mod eviction;
@@ -10,7 +10,6 @@ mod proxy;
 mod rewrite;
 mod scale;
 mod token;
-mod unverified;
 mod upgraded;
 
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
 pub(crate) use kubelet::locate as locate_kubelet;
+pub(crate) use upgraded::join;
 
 pub(crate) async fn handle(
     context: &Arc<Context>,

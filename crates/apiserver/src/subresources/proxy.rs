@@ -19,13 +19,14 @@ use tokio::net::TcpStream;
 
 use super::addresses;
 use super::kubelet::locate;
+use super::not_served;
 use super::rewrite::View;
 use super::upgraded::{Line, join};
-use super::{not_served, unverified};
 use crate::body::{Body, RequestBody};
 use crate::context::Context;
 use crate::query::decode_path;
 use crate::server::Server;
+use crate::unverified;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A larger page is passed on with its links as they are.

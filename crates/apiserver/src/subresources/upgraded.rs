@@ -22,7 +22,7 @@ pub(crate) struct Line {
 }
 
 /// Gives the next server's answer back; if it agreed, bytes flow from then on.
-pub(super) async fn join(
+pub(crate) async fn join(
     near: OnUpgrade,
     mut answer: Response<Incoming>,
 ) -> Result<Response<Body>, Status> {

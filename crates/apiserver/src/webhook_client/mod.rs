@@ -11,8 +11,8 @@ mod conversion;
 mod dial;
 mod resolve;
 mod target;
-mod tls;
-mod words;
+pub(crate) mod tls;
+pub(crate) mod words;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

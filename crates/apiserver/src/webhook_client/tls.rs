@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 use rustls::server::ParsedCertificate;
 use rustls::{
@@ -40,23 +41,12 @@ pub(super) fn connector(
     http2: bool,
 ) -> Result<tokio_rustls::TlsConnector, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let authorities = match ca_bundle {
-        [] => system_authorities().to_vec(),
-        bundle => certificates(bundle)?,
-    };
-    let mut roots = RootCertStore::empty();
-    // What is no authority may still be the certificate of the hook itself.
-    roots.add_parsable_certificates(authorities.iter().cloned());
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-    let verifier = BundleVerifier {
-        authorities,
-        inner: verifier.build().map_err(Error::Verifier)?,
-    };
+    let verifier = verifier(ca_bundle, provider.clone())?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(Error::Setup)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     let protocols: &[&[u8]] = match http2 {
         true => &[b"h2", b"http/1.1"],
@@ -64,6 +54,25 @@ pub(super) fn connector(
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(tokio_rustls::TlsConnector::from(Arc::new(config)))
+}
+
+/// Believes these authorities (PEM), or the machine's where there are none.
+pub(crate) fn verifier(
+    ca_bundle: &[u8],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let authorities = match ca_bundle {
+        [] => system_authorities().to_vec(),
+        bundle => certificates(bundle)?,
+    };
+    let mut roots = RootCertStore::empty();
+    // What is no authority may still be the certificate of the hook itself.
+    roots.add_parsable_certificates(authorities.iter().cloned());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider);
+    Ok(Arc::new(BundleVerifier {
+        authorities,
+        inner: verifier.build().map_err(Error::Verifier)?,
+    }))
 }
 
 fn certificates(bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -12,7 +12,7 @@ use rustls::pki_types::UnixTime;
 pub(super) const DEADLINE: &str = "context deadline exceeded";
 
 /// A connection that could not be made to this address.
-pub(super) fn of_dial(address: std::net::SocketAddr, problem: &io::Error) -> String {
+pub(crate) fn of_dial(address: std::net::SocketAddr, problem: &io::Error) -> String {
     format!("dial tcp {address}: {}", of_connect(problem))
 }
 
@@ -28,7 +28,7 @@ fn of_connect(problem: &io::Error) -> String {
 }
 
 /// A TLS handshake that failed.
-pub(super) fn of_handshake(problem: &io::Error) -> String {
+pub(crate) fn of_handshake(problem: &io::Error) -> String {
     let inner = problem.get_ref();
     match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(error)) => {
@@ -105,7 +105,7 @@ fn text(time: UnixTime) -> String {
 }
 
 /// A request that got no answer.
-pub(super) fn of_exchange(problem: &hyper::Error) -> String {
+pub(crate) fn of_exchange(problem: &hyper::Error) -> String {
     if problem.is_incomplete_message() || problem.is_canceled() || problem.is_closed() {
         return "EOF".to_string();
     }

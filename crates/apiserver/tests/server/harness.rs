@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
-use apiserver::{AdmissionConfig, ApiServer, Config, Identity, InProcess};
+use apiserver::{AdmissionConfig, AggregationConfig, ApiServer, Config, Identity, InProcess};
 use bytes::Bytes;
 use environment::Environment;
 use http::{HeaderMap, Request, StatusCode};
@@ -63,6 +63,7 @@ impl Authority {
 #[derive(Default)]
 pub struct Decisions {
     pub admission: AdmissionConfig,
+    pub aggregation: AggregationConfig,
     pub runtime_config: api::catalogue::RuntimeConfig,
     pub feature_gates: api::features::FeatureGates,
 }
@@ -93,6 +94,21 @@ impl Cluster {
             .await
             .unwrap();
         let (address, authority) = ("192.0.2.1:6443", Authority::new());
+        Cluster::start_at(address, false, store, authority, environment, decisions).await
+    }
+
+    /// One whose operator decided about aggregation.
+    pub async fn aggregating(authority: Authority, aggregation: AggregationConfig) -> Cluster {
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let disk = SimulatedDisk::new(1).mount();
+        let store = Embedded::open(disk, environment.clone(), Options::default())
+            .await
+            .unwrap();
+        let decisions = Decisions {
+            aggregation,
+            ..Decisions::default()
+        };
+        let address = "192.0.2.1:6443";
         Cluster::start_at(address, false, store, authority, environment, decisions).await
     }
 
@@ -152,6 +168,7 @@ impl Cluster {
             dns_service_ip: "10.96.0.10".to_string(),
             advertise: address.parse().unwrap(),
             kubelet_client: None,
+            aggregation: decisions.aggregation,
             cluster_domain: "cluster.local".to_string(),
             shares_store,
             compaction: apiserver::COMPACTION,

@@ -50,8 +50,9 @@ async fn selectors_choose() {
         .await
         .failure(400, "BadRequest");
     let all = admin.get("/api/v1/configmaps").await.expect(200);
-    // And the one by which the server says since when it notes the use of tokens.
-    assert_eq!(names(&all).len(), 5 + 1);
+    // And those by which the server says since when it notes the use of tokens, and how extension
+    // servers recognize users.
+    assert_eq!(names(&all).len(), 5 + 2);
     let item = &all.get("items").and_then(Value::as_array).unwrap()[0];
     assert!(item.get("kind").is_none() && item.get("apiVersion").is_none());
     assert!(!item.str_at(&["metadata", "resourceVersion"]).is_empty());

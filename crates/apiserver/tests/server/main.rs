@@ -3,6 +3,7 @@
 mod access;
 mod addresses;
 mod admission;
+mod aggregation;
 mod apply;
 mod bad_input;
 mod bounds;

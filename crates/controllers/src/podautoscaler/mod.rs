@@ -1,16 +1,19 @@
-//! HorizontalPodAutoscaler: as many pods as their use of CPU and memory asks for. Metrics of other
-//! APIs (custom, external) are named as unavailable in the conditions.
+//! HorizontalPodAutoscaler: as many pods as their use of CPU and memory asks for, or metrics of the
+//! custom and external metrics APIs.
 
 mod behavior;
 mod metrics;
+mod other;
+mod other_metrics;
 mod plan;
 mod selectors;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::selector::LabelSelector;
@@ -35,6 +38,7 @@ use crate::lookup::Labelled;
 use crate::watching::{self, Reconciler};
 use crate::{Config, Error};
 use behavior::Memory;
+use other::{Failed, Proposed, Scaled};
 use plan::{Observed, Proposal, Target, Tolerance};
 use selectors::Selectors;
 use status::Conditions;
@@ -349,25 +353,32 @@ impl Controller {
         let mut failures = 0;
         let mut statuses = Vec::new();
         let metrics = spec.metrics.clone().unwrap_or_default();
+        let scaled = Scaled {
+            namespace: &key.namespace,
+            selector: &text,
+            pods: &pods,
+            replicas: current,
+            running: scale.status.as_ref().map_or(0, |status| status.replicas),
+            tolerance,
+            now,
+        };
         for metric in &metrics {
-            match self
-                .of_metric(key, metric, &text, &pods, current, tolerance, now)
-                .await
-            {
-                Ok((proposal, name)) => {
-                    statuses.push(status::of_metric(metric, &proposal));
-                    if best
-                        .as_ref()
-                        .is_none_or(|(most, _)| proposal.replicas > *most)
-                    {
-                        best = Some((proposal.replicas, name));
+            let proposed = match other::propose(&self.config.client, metric, &scaled).await {
+                Some(proposed) => proposed,
+                None => self.of_metric(metric, &scaled).await,
+            };
+            match proposed {
+                Ok((replicas, shown, name)) => {
+                    statuses.push(shown);
+                    if best.as_ref().is_none_or(|(most, _)| replicas > *most) {
+                        best = Some((replicas, name));
                     }
                 }
-                Err((reason, cause)) => {
-                    self.events.warning(scaler, reason, &cause);
+                Err(failed) => {
+                    self.events.warning(scaler, failed.reason, &failed.cause);
                     statuses.push(MetricStatus::default());
                     failures += 1;
-                    failure = failure.or(Some((reason, cause, about(metric))));
+                    failure = failure.or(Some((failed, about(metric))));
                 }
             }
         }
@@ -382,12 +393,17 @@ impl Controller {
                 conditions.set("ScalingActive", true, "ValidMetricFound", &message);
                 Ok(Recommendation { replicas, metric })
             }
-            (None, Some((reason, cause, about))) => {
+            (None, Some((failed, about))) => {
+                let Failed {
+                    reason,
+                    cause,
+                    error,
+                } = failed;
                 let message = format!("the HPA was unable to compute the replica count: {cause}");
                 conditions.set("ScalingActive", false, reason, &message);
                 Err(format!(
                     "invalid metrics ({failures} invalid out of {}), first error is: failed to \
-                     get {about} value: {cause}",
+                     get {about} value: {error}",
                     metrics.len()
                 ))
             }
@@ -395,18 +411,28 @@ impl Controller {
         }
     }
 
-    /// The number of pods that one metric proposes, and its name; or why there is none: reason and
-    /// message.
-    #[expect(clippy::too_many_arguments, reason = "one look at one metric")]
+    /// What one metric of the resource metrics API proposes.
     async fn of_metric(
         &self,
-        key: &ObjectKey,
         metric: &MetricSpec,
-        selector: &str,
-        pods: &[Arc<Pod>],
-        current: i32,
-        tolerance: Tolerance,
-        now: Timestamp,
+        scaled: &Scaled<'_>,
+    ) -> Result<Proposed, Failed> {
+        let proposed = self.of_resource(metric, scaled).await;
+        let (proposal, name) = proposed.map_err(|(reason, cause)| Failed {
+            reason,
+            error: cause.clone(),
+            cause,
+        })?;
+        let shown = status::of_metric(metric, &proposal);
+        Ok((proposal.replicas, shown, name))
+    }
+
+    /// The number of pods that one metric proposes, and its name; or why there is none: reason and
+    /// message.
+    async fn of_resource(
+        &self,
+        metric: &MetricSpec,
+        scaled: &Scaled<'_>,
     ) -> Result<(Proposal, String), (&'static str, String)> {
         let (resource, container, wanted, reason) =
             match (&metric.resource, &metric.container_resource) {
@@ -423,17 +449,8 @@ impl Controller {
                     "FailedGetContainerResourceMetric",
                 ),
                 _ => {
-                    let (reason, api) = match metric.type_.as_str() {
-                        "Pods" => ("FailedGetPodsMetric", "custom"),
-                        "Object" => ("FailedGetObjectMetric", "custom"),
-                        "External" => ("FailedGetExternalMetric", "external"),
-                        _ => ("InvalidMetricSourceType", "custom"),
-                    };
-                    let message = format!(
-                        "unable to fetch metrics from {api} metrics API: the server \
-                                       could not find the requested resource"
-                    );
-                    return Err((reason, message));
+                    let message = format!("unknown metric source type {:?}", metric.type_);
+                    return Err(("InvalidMetricSourceType", message));
                 }
             };
         let (target, what) = target_of(wanted).ok_or_else(|| {
@@ -444,23 +461,29 @@ impl Controller {
         let fails =
             |cause: &dyn Display| (reason, format!("failed to get {resource} {what}: {cause}"));
         let client = &self.config.client;
-        let measures = metrics::fetch(client, &key.namespace, selector, resource, container)
-            .await
-            .map_err(|cause| {
-                let cause = environment::chain(&cause);
-                fails(&format!(
-                    "unable to get metrics for resource {resource}: {cause}"
-                ))
-            })?;
+        let measures = metrics::fetch(
+            client,
+            scaled.namespace,
+            scaled.selector,
+            resource,
+            container,
+        )
+        .await
+        .map_err(|cause| {
+            let cause = environment::chain(&cause);
+            fails(&format!(
+                "unable to get metrics for resource {resource}: {cause}"
+            ))
+        })?;
         let observed = Observed {
-            current,
-            pods,
+            current: scaled.replicas,
+            pods: scaled.pods,
             measures,
             resource,
             container,
-            now,
+            now: scaled.now,
         };
-        let proposal = plan::propose(observed, target, tolerance);
+        let proposal = plan::propose(observed, target, scaled.tolerance);
         let proposal = proposal.map_err(|cause| fails(&cause))?;
         let name = match (target, container) {
             (Target::Average(_), _) => format!("{resource} resource"),

@@ -40,7 +40,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    fn covers(self, ratio: f64) -> bool {
+    pub fn covers(self, ratio: f64) -> bool {
         1.0 - self.down <= ratio && ratio <= 1.0 + self.up
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::{AdmissionConfig, ApiServer, Identity, KubeletClient};
+use apiserver::{
+    AdmissionConfig, AggregationConfig, ApiServer, FrontProxy, Identity, KubeletClient,
+};
 use client::Informers;
 use client::election::Election;
 use environment::{Environment, chain};
@@ -60,6 +62,15 @@ impl ControlPlane<'_> {
                 certificate_pem: pki.kubelet_client.certificate.clone(),
                 key_pem: pki.kubelet_client.key.clone(),
             }),
+            aggregation: AggregationConfig {
+                front_proxy: Some(FrontProxy {
+                    ca_pem: pki.front_proxy_authority.clone(),
+                    allowed_names: vec![pki::FRONT_PROXY_CLIENT.to_string()],
+                    certificate_pem: pki.front_proxy_client.certificate.clone(),
+                    key_pem: pki.front_proxy_client.key.clone(),
+                }),
+                ..AggregationConfig::default()
+            },
             cluster_domain: CLUSTER_DOMAIN.to_string(),
             compaction: store.compaction_interval(),
             runtime_config: self.cluster.runtime_config.clone(),
@@ -92,7 +103,7 @@ impl ControlPlane<'_> {
     ) -> Result<()> {
         let pki = &self.prepared.pki;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let tls = pki.server_tls(&pki.server)?;
+        let tls = pki.api_server_tls()?;
         let (api, shutdown) = (api.clone(), shutdown.clone());
         tasks.spawn("API server", async move {
             Ok(api.serve(listener, tls, shutdown).await?)

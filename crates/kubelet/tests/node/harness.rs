@@ -92,6 +92,7 @@ impl Node {
             dns_service_ip: "10.96.0.10".to_owned(),
             advertise: "127.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
+            aggregation: Default::default(),
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,

@@ -7,6 +7,7 @@ use crate::document::Value;
 use crate::field::FieldError;
 use crate::table::{self, IncludeObject};
 
+mod api_service;
 mod costs;
 mod devices;
 mod networking;
