@@ -405,7 +405,13 @@ impl Table {
         macro_rules! part {
             ($function:literal, $id:literal, $with_zone:literal, $compute:path) => {
                 let (at, zone) = (Type::Timestamp, Type::String);
-                self.member($function, $id, std::slice::from_ref(&at), Type::Int, Function($compute));
+                self.member(
+                    $function,
+                    $id,
+                    std::slice::from_ref(&at),
+                    Type::Int,
+                    Function($compute),
+                );
                 self.member(
                     $function,
                     $with_zone,
