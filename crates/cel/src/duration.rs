@@ -86,7 +86,7 @@ fn seconds(nanoseconds: i64) -> f64 {
 }
 
 fn decimal(value: u64, unit: u64) -> String {
-    if value % unit == 0 {
+    if value.is_multiple_of(unit) {
         return (value / unit).to_string();
     }
     let width = unit.ilog10() as usize;

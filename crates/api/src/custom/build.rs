@@ -147,7 +147,7 @@ impl Builder {
                 facts.push(fact(nodes));
             }
         }
-        if let Some(not) = schema.not() {
+        if let Some(not) = schema.negated() {
             let around = defaults::Surroundings::root();
             facts.push(Fact::Not(self.node(not, &around)));
         }

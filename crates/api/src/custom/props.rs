@@ -105,7 +105,7 @@ impl<'a> Props<'a> {
         self.get("default")
     }
 
-    pub fn not(self) -> Option<Props<'a>> {
+    pub fn negated(self) -> Option<Props<'a>> {
         self.get("not").map(Props::of)
     }
 
@@ -183,7 +183,7 @@ impl<'a> Props<'a> {
             || ["allOf", "anyOf", "oneOf"]
                 .into_iter()
                 .any(|name| self.schemas(name).any(|schema| schema.any(found)))
-            || self.not().is_some_and(|schema| schema.any(found))
+            || self.negated().is_some_and(|schema| schema.any(found))
             || self
                 .named("properties")
                 .any(|(_, schema)| schema.any(found))

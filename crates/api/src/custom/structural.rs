@@ -35,7 +35,7 @@ pub fn convertible(schema: Props<'_>) -> Result<(), NotConvertible> {
     if schema.has_named("definitions") {
         return Err(NotConvertible::Unsupported("definitions"));
     }
-    if let Some(below) = schema.not() {
+    if let Some(below) = schema.negated() {
         convertible(below)?;
     }
     for name in ["allOf", "anyOf", "oneOf"] {
@@ -222,7 +222,7 @@ impl Checker {
         for (index, below) in schema.schemas("oneOf").enumerate() {
             self.nested(below, false, &path.child("oneOf").index(index));
         }
-        if let Some(below) = schema.not() {
+        if let Some(below) = schema.negated() {
             self.nested(below, false, &path.child("not"));
         }
         let text = schema.text("pattern");
@@ -294,7 +294,7 @@ impl Checker {
         path: &Path,
         from: &Path,
     ) {
-        if let Some(below) = values.not() {
+        if let Some(below) = values.negated() {
             self.is_declared(below, schema, path, &from.child("not"));
         }
         for name in ["allOf", "anyOf", "oneOf"] {

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue};
 use rustls::pki_types::CertificateDer;
 
-use super::certificate::Verifier;
+use super::authority::Verifier;
 use crate::Error;
 use crate::extension_servers::FrontProxy;
 use crate::front_proxy_headers::{EXTRA, GROUP, UID, USER};

@@ -3,6 +3,7 @@
 //!
 //! What they may do is `authorization`'s.
 
+mod authority;
 mod certificate;
 pub(crate) mod claims;
 mod front_proxy;

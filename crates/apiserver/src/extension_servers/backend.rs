@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::config::{AggregationConfig, DialServices};
-use super::table::Specification;
+use super::specification::Specification;
 use crate::Error;
 use crate::body::RequestBody;
 use crate::unverified;

@@ -4,6 +4,7 @@
 mod backend;
 mod config;
 mod discovered;
+mod specification;
 mod table;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,8 @@ pub(crate) use backend::Backend;
 pub(crate) use config::Trust;
 pub use config::{AggregationConfig, DialServices, DirectDialer, FrontProxy};
 pub(crate) use discovered::V2Part;
-pub(crate) use table::{Lasting, Remote, ServiceReference, Specification, Table};
+pub(crate) use specification::{ServiceReference, Specification};
+pub(crate) use table::{Lasting, Remote, Table};
 
 /// How many servers are looked at, and described, at the same time.
 const MOST_PROBES: usize = 16;

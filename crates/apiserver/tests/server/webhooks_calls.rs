@@ -3,6 +3,7 @@
 
 use api::Value;
 
+use crate::custom_harness::{WIDGETS, establish, widget, widgets};
 use crate::harness::{Client, Cluster, config_map, pod};
 use crate::hook_server::{
     HookServer, Identity, MUTATING, Reply, VALIDATING, allowed, configure, denied, patched, review,
@@ -513,6 +514,30 @@ async fn warnings_reach_the_client_and_calls_are_counted() {
     ] {
         assert!(text.contains(line), "{line}");
     }
+}
+
+#[tokio::test]
+async fn a_custom_object_is_patched_pruned_and_keeps_what_it_had() {
+    let (_cluster, admin) = start().await;
+    establish(&admin, &widgets()).await;
+    let server = HookServer::start(|_, asked| {
+        let operations = api::document!([
+            {"op": "add", "path": "/spec/replicas", "value": 4},
+            {"op": "add", "path": "/spec/unheard", "value": "of"},
+        ]);
+        patched(asked, &operations)
+    })
+    .await;
+    let hook = server.hook("h", &["CREATE"], &["widgets"]);
+    configure(&admin, MUTATING, "c", vec![hook]).await;
+    let sent = widget("a", api::document!({"replicas": 2}));
+    let made = admin.post(WIDGETS, &sent).await.expect(201);
+    assert_eq!(made.i64_at(&["spec", "replicas"]), Some(4));
+    assert_eq!(made.str_at(&["spec", "color"]), "red");
+    assert_eq!(made.at(&["spec", "unheard"]), None);
+    let request = server.requests().pop().unwrap();
+    assert_eq!(request.str_at(&["kind", "kind"]), "Widget");
+    assert_eq!(request.i64_at(&["object", "spec", "replicas"]), Some(2));
 }
 
 #[tokio::test]

@@ -204,10 +204,10 @@ struct Parameters<'a> {
 
 impl<'a> Parameters<'a> {
     fn collect(&mut self, of: &'a Type) {
-        if let Type::Param(name) = of {
-            if !self.names.contains(&name) {
-                self.names.push(name);
-            }
+        if let Type::Param(name) = of
+            && !self.names.contains(&name)
+        {
+            self.names.push(name);
         }
         let mut index = 0;
         while let Some(parameter) = of.parameter(index) {

@@ -277,11 +277,12 @@ impl Lexer<'_> {
         quote += usize::from(is_bytes);
         let is_raw = matches!(self.at(quote), b'r' | b'R');
         quote += usize::from(is_raw);
-        if quote > start && matches!(self.at(quote), b'"' | b'\'') {
-            if let Ok(end) = self.quoted(quote, is_raw) {
-                let kind = if is_bytes { Kind::Bytes } else { Kind::String };
-                return (kind, end);
-            }
+        if quote > start
+            && matches!(self.at(quote), b'"' | b'\'')
+            && let Ok(end) = self.quoted(quote, is_raw)
+        {
+            let kind = if is_bytes { Kind::Bytes } else { Kind::String };
+            return (kind, end);
         }
         let end = self.run(start, |byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         let kind = match &self.bytes[start..end] {

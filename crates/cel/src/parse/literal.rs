@@ -64,7 +64,7 @@ fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut value = Vec::with_capacity(body.len());
     let mut rest = body;
     while let Some(backslash) = rest.find('\\') {
-        value.extend_from_slice(rest[..backslash].as_bytes());
+        value.extend_from_slice(&rest.as_bytes()[..backslash]);
         rest = escape(&rest[backslash + 1..], is_bytes, &mut value)?;
     }
     value.extend_from_slice(rest.as_bytes());

@@ -3,7 +3,7 @@
 
 use regex::Regex;
 
-use super::syntax::{PatternError, Reason, error, escape};
+use super::escapes::{PatternError, Reason, error, escape};
 
 /// A class without members.
 pub(super) const NOTHING: &str = r"[^\x00-\x{10FFFF}]";

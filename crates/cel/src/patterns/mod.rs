@@ -1,6 +1,7 @@
 //! Regular expressions of expressions: RE2's syntax, compiled once per text and kept.
 
 mod classes;
+mod escapes;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -10,8 +11,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
+pub use self::escapes::{PatternError, Reason};
 use self::syntax::translate;
-pub use self::syntax::{PatternError, Reason};
 use crate::error::EvalError;
 
 /// So many compiled patterns are kept; then the cache starts anew.

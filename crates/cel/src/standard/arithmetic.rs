@@ -66,10 +66,10 @@ fn add_lists<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, EvalE
     let Some(second) = right.list_len() else {
         return Err(EvalError::NoSuchOverload);
     };
-    if let Value::Host(host) = left {
-        if let Some(sum) = crate::host_lists::add(*host, right) {
-            return sum;
-        }
+    if let Value::Host(host) = left
+        && let Some(sum) = crate::host_lists::add(*host, right)
+    {
+        return sum;
     }
     if first == 0 {
         return Ok(right.clone());

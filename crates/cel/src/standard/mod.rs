@@ -177,8 +177,8 @@ impl Table {
             self.add(
                 "-_",
                 id,
-                &[kind.clone()],
-                kind,
+                std::slice::from_ref(&kind),
+                kind.clone(),
                 Singleton(arithmetic::negate),
             );
         }
@@ -269,7 +269,7 @@ impl Table {
             ("size_string", "string_size", Type::String),
         ] {
             let size = Singleton(collections::size);
-            self.add("size", id, &[kind.clone()], Type::Int, size);
+            self.add("size", id, std::slice::from_ref(&kind), Type::Int, size);
             self.member("size", member, &[kind], Type::Int, size);
         }
     }
@@ -281,7 +281,7 @@ impl Table {
         self.add(
             "type",
             "type",
-            &[a.clone()],
+            std::slice::from_ref(&a),
             Type::Type(Arc::new(a.clone())),
             Singleton(conversion::type_of),
         );
@@ -405,7 +405,13 @@ impl Table {
         macro_rules! part {
             ($function:literal, $id:literal, $with_zone:literal, $compute:path) => {
                 let (at, zone) = (Type::Timestamp, Type::String);
-                self.member($function, $id, &[at.clone()], Type::Int, Function($compute));
+                self.member(
+                    $function,
+                    $id,
+                    std::slice::from_ref(&at),
+                    Type::Int,
+                    Function($compute),
+                );
                 self.member(
                     $function,
                     $with_zone,

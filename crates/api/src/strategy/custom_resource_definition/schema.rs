@@ -199,7 +199,7 @@ impl Checker<'_> {
             cardinality: None,
             ..context.clone()
         };
-        if let Some(below) = schema.not() {
+        if let Some(below) = schema.negated() {
             self.visit(below, &path.child("not"), &nested, false);
         }
         for name in ["allOf", "oneOf", "anyOf"] {

@@ -8,6 +8,7 @@ use api::{Status, Value};
 use super::call::{Asked, internal};
 use super::request::Kind;
 use crate::admission::Admitted;
+use crate::decode;
 
 const OWNERS: [&str; 2] = ["metadata", "managedFields"];
 /// The set of types of the built-in kinds, as upstream's errors name it.
@@ -58,8 +59,18 @@ pub(super) fn apply(
     let target = target.ok_or_else(|| internal(unregistered(&patched)))?;
     check_kind(&patched, &target)?;
     let owners = patched.remove(&OWNERS).filter(|owners| !owners.is_null());
-    let conformed = schema::conform(target.definition, patched);
-    let (patched, _unknown) = conformed.map_err(|problem| internal(problem.to_string()))?;
+    let custom = resource.definition.custom();
+    let patched = match custom.filter(|_| request.is_of_kind()) {
+        Some(custom) => {
+            let _unknown = decode::custom::conform(custom, &mut patched).map_err(internal)?;
+            patched
+        }
+        None => {
+            let conformed = schema::conform(target.definition, patched);
+            let (patched, _unknown) = conformed.map_err(|problem| internal(problem.to_string()))?;
+            patched
+        }
+    };
     let mut object = request.stored(resource, patched);
     match request.is_of_kind() {
         true => {

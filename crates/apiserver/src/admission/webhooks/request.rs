@@ -140,6 +140,8 @@ impl<'a> Request<'a> {
             return api::conversion::custom::renamed(self.requested, shown);
         }
         match self.is_of_kind {
+            // Until it is written, a custom object is in the version that was sent.
+            true if resource.is_custom() => api::conversion::custom::renamed(self.requested, shown),
             true => api::conversion::to_storage(resource, shown),
             false => shown,
         }

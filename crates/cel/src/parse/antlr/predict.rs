@@ -254,10 +254,10 @@ impl<'a> Predictor<'a> {
                 continue;
             }
             for edge in &state_of.edges {
-                if let Edge::Match(tokens, to) = edge {
-                    if tokens & token != 0 {
-                        direct.push((*to, alternative, *config));
-                    }
+                if let Edge::Match(tokens, to) = edge
+                    && tokens & token != 0
+                {
+                    direct.push((*to, alternative, *config));
                 }
             }
         }

@@ -287,7 +287,7 @@ impl<'a> Visitor<'a> {
         };
         let count = self.found(of, kinds).count();
         let member = self.rule(of, Rule::Member);
-        if count % 2 == 0 {
+        if count.is_multiple_of(2) {
             return self.visit(member);
         }
         let first = self.first(of, kinds);
