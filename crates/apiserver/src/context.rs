@@ -22,6 +22,9 @@ pub(crate) struct Context {
     pub headers: HeaderMap,
     pub output: Output,
     pub dry_run: bool,
+    /// Whether the server makes the request itself. Webhooks are not asked about it: they may need a
+    /// cluster that starts only with what the server writes.
+    pub is_internal: bool,
     /// When the request arrived, in microseconds since the Unix epoch.
     pub received: i64,
     /// Ends watches and followed logs of the network when the listener shuts down.
@@ -53,6 +56,7 @@ impl Context {
             headers,
             output: Output::JSON,
             dry_run: false,
+            is_internal: false,
             received,
             closing: CancellationToken::new(),
             deadline: None,
@@ -66,13 +70,15 @@ impl Context {
         let mut headers = HeaderMap::new();
         let agent = HeaderValue::from_static("kube-apiserver");
         headers.insert(http::header::USER_AGENT, agent);
-        Context::new(
+        let mut context = Context::new(
             server.clone(),
             Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
             RequestInfo::default(),
             Query::default(),
             headers,
-        )
+        );
+        context.is_internal = true;
+        context
     }
 
     pub fn warn(&self, warning: impl Into<String>) {

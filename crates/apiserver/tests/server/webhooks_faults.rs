@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Value;
 use tokio::sync::Notify;
 
-use crate::harness::{Client, Cluster, config_map};
+use crate::harness::{Authority, Client, Cluster, config_map};
 use crate::hook_server::{
     HookServer, Identity, MUTATING, Reply, VALIDATING, allowed, configure, patched, review,
 };
@@ -348,4 +348,25 @@ async fn a_bundle_without_authorities_fails_the_call() {
         "",
         "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block",
     );
+}
+
+#[tokio::test]
+async fn a_server_starts_while_a_hook_for_everything_is_down() {
+    let environment = environment::Environment::simulated(1, 1_800_000_000_000_000);
+    let disk = store::disk::SimulatedDisk::new(1).mount();
+    let store = store::embedded::Embedded::open(disk, environment.clone(), Default::default())
+        .await
+        .unwrap();
+    let cluster = Cluster::over(store.clone(), Authority::new(), environment.clone()).await;
+    let admin = cluster.admin();
+    let gone = nobody().await;
+    let hook = gone.hook("h", &["CREATE", "UPDATE"], &["*/*"]);
+    configure(&admin, VALIDATING, "c", vec![hook]).await;
+    let trust = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    admin.delete(trust).await.expect(200);
+    drop((cluster, admin));
+    let cluster = Cluster::over(store, Authority::new(), environment).await;
+    assert_eq!(cluster.admin().get(trust).await.code, 200);
+    let refused = cluster.admin().post(MAPS, &config_map("a")).await;
+    assert_ne!(refused.code, 201);
 }

@@ -40,5 +40,7 @@ const EXEMPT: [&str; 6] = [
 
 /// Whether hooks and policies are not asked about this.
 pub(crate) fn is_exempt(admitted: &Admitted<'_>) -> bool {
-    admitted.requested.group == GROUP && EXEMPT.contains(&&*admitted.requested.kind)
+    let is_configuration = admitted.requested.group == GROUP;
+    let is_configuration = is_configuration && EXEMPT.contains(&&*admitted.requested.kind);
+    is_configuration || admitted.context.is_internal
 }
