@@ -469,12 +469,12 @@ impl<'a> Parts<'a> {
 
 /// The exponent of a suffix, of two or ten as the format says. Large ones wrap around, as upstream's.
 fn interpret(suffix: &str) -> Option<(i32, Format)> {
-    let (base, exponent, format) = match suffix.strip_prefix(['e', 'E']) {
-        Some(digits) if !digits.is_empty() => {
-            let exponent: i64 = digits.parse().ok()?;
-            (10, exponent as i32, Format::DecimalExponent)
-        }
-        _ => crate::interpret(suffix).ok()?,
+    // `Ei` begins as an exponent does and is none.
+    let digits = suffix.strip_prefix(['e', 'E']);
+    let exponent = digits.and_then(|digits| digits.parse::<i64>().ok());
+    let (base, exponent, format) = match exponent {
+        Some(exponent) => (10, exponent as i32, Format::DecimalExponent),
+        None => crate::interpret(suffix).ok()?,
     };
     debug_assert_eq!(base == 2, format == Format::BinarySi);
     Some((exponent, format))
