@@ -141,7 +141,10 @@ async fn simulate(seed: u64) -> Result<Report> {
     let mut digest = Digest::default();
     for item in store.range(everything).await?.items {
         digest.add(&item.key);
-        digest.add(&item.value);
+        // The authority of a cluster is made anew each time, and this object has its certificate.
+        if !item.key.ends_with(b"/extension-apiserver-authentication") {
+            digest.add(&item.value);
+        }
     }
     let writes = promises.lock().writes;
     Ok(Report {
