@@ -136,6 +136,12 @@ impl Object {
             .map(|(name, value)| (name.as_str(), value))
     }
 
+    /// The field at a place in the order of names.
+    pub fn at(&self, index: usize) -> Option<(&str, &Value)> {
+        let (name, value) = self.fields.get(index)?;
+        Some((name, value))
+    }
+
     pub fn len(&self) -> usize {
         self.fields.len()
     }

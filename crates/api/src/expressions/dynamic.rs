@@ -49,7 +49,7 @@ impl Shape for Dynamic {
     fn len(&self, data: &Data) -> usize {
         match of(data) {
             Some(document::Value::Array(items)) => items.len(),
-            Some(document::Value::Object(fields)) => fields.iter().count(),
+            Some(document::Value::Object(fields)) => fields.len(),
             _ => 0,
         }
     }
@@ -57,16 +57,14 @@ impl Shape for Dynamic {
     fn at<'a>(&'a self, data: &'a Data, index: usize) -> Option<Value<'a>> {
         match of(data)? {
             document::Value::Array(items) => items.get(index).map(dynamic),
-            document::Value::Object(fields) => {
-                fields.iter().nth(index).map(|(_, value)| dynamic(value))
-            }
+            document::Value::Object(fields) => fields.at(index).map(|(_, value)| dynamic(value)),
             _ => None,
         }
     }
 
     fn key_at<'a>(&'a self, data: &'a Data, index: usize) -> Option<&'a str> {
         let fields = of(data)?.as_object()?;
-        fields.iter().nth(index).map(|(name, _)| name)
+        fields.at(index).map(|(name, _)| name)
     }
 
     fn get<'a>(&'a self, data: &'a Data, key: &str) -> Option<Value<'a>> {

@@ -175,14 +175,14 @@ impl Shape for Node {
 
     fn len(&self, data: &Data) -> usize {
         match object(data) {
-            Some(fields) => fields.iter().count(),
+            Some(fields) => fields.len(),
             None => items(data).len(),
         }
     }
 
     fn at<'a>(&'a self, data: &'a Data, index: usize) -> Option<Value<'a>> {
         if let Some(fields) = object(data) {
-            let (name, value) = fields.iter().nth(index)?;
+            let (name, value) = fields.at(index)?;
             let node = self.property(name).or_else(|| self.additional_schema());
             return field_value(node, value).ok();
         }
@@ -191,7 +191,7 @@ impl Shape for Node {
     }
 
     fn key_at<'a>(&'a self, data: &'a Data, index: usize) -> Option<&'a str> {
-        object(data)?.iter().nth(index).map(|(name, _)| name)
+        object(data)?.at(index).map(|(name, _)| name)
     }
 
     fn get<'a>(&'a self, data: &'a Data, key: &str) -> Option<Value<'a>> {
@@ -303,16 +303,16 @@ impl Shape for Metadata {
     }
 
     fn len(&self, data: &Data) -> usize {
-        object(data).map_or(0, |fields| fields.iter().count())
+        object(data).map_or(0, |fields| fields.len())
     }
 
     fn at<'a>(&'a self, data: &'a Data, index: usize) -> Option<Value<'a>> {
-        let (name, value) = object(data)?.iter().nth(index)?;
+        let (name, value) = object(data)?.at(index)?;
         self.get(data, name).or_else(|| Some(preserved(value)))
     }
 
     fn key_at<'a>(&'a self, data: &'a Data, index: usize) -> Option<&'a str> {
-        object(data)?.iter().nth(index).map(|(name, _)| name)
+        object(data)?.at(index).map(|(name, _)| name)
     }
 
     fn get<'a>(&'a self, data: &'a Data, key: &str) -> Option<Value<'a>> {

@@ -2,7 +2,6 @@
 //! bindings. What their expressions mean is [`expressions`]' to say.
 
 mod binding;
-mod client_config;
 mod expressions;
 mod match_conditions;
 mod match_resources;

@@ -2,16 +2,14 @@
 
 use super::match_conditions::{self, Known};
 use super::{
-    FAILURE_POLICIES, MATCH_POLICIES, REINVOCATION_POLICIES, client_config, rules, texts,
-    warn_of_static_suffix,
+    FAILURE_POLICIES, MATCH_POLICIES, REINVOCATION_POLICIES, rules, texts, warn_of_static_suffix,
 };
 use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::resource::{MetadataChecks, Strategy};
-use crate::strategy::checks::label_selector;
-use crate::strategy::checks::optional_one_of;
+use crate::strategy::checks::{client_config, label_selector, optional_one_of};
 
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];

@@ -113,9 +113,13 @@ impl<'a> Request<'a> {
             });
             return others.cloned().collect();
         }
-        let others = kinds.resources().filter(|other| {
+        // Only built-in kinds are versions of a built-in one: however many others are served, they are
+        // not looked at.
+        let others = api::catalogue::built_in().resources().filter(|other| {
+            let (group, version, plural) = other.id();
             other.plural == self.requested.plural
-                && other != &self.requested
+                && *other != self.requested
+                && kinds.find(group, version, plural).is_some()
                 && api::conversion::storage_of(other) == stored
                 && (self.subresource.is_empty() || other.subresource(self.subresource).is_some())
         });
