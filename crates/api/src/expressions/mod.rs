@@ -4,6 +4,7 @@
 pub mod admission;
 mod dynamic;
 mod names;
+pub mod policy;
 mod rules;
 mod types;
 mod values;

@@ -27,6 +27,8 @@ mod network;
 mod nodes;
 mod patches;
 mod pod_security;
+mod policies;
+mod policy_parameters;
 mod protobuf;
 mod resource_limits;
 mod routes;
