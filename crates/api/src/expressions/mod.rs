@@ -2,6 +2,7 @@
 //! custom resources compiled with them. The language itself is the crate `cel`.
 
 pub mod admission;
+pub(crate) mod devices;
 mod dynamic;
 mod names;
 pub mod policy;
