@@ -314,8 +314,13 @@ fn used(stage: &Stage<'_>, manifest: &str) -> Result<()> {
     with(&["apply", "--server-side", "--dry-run=server"])?;
     ensure!(with(&["get"]).is_err(), "a dry run left something behind");
     with(&["apply", "--server-side"])?;
-    let read = with(&["get", "-o", "json", "--show-managed-fields"])?;
-    let first: Value = serde_json::from_str(&read)?;
+    // What is named by a stream is answered with a list.
+    let read = |words: &[&str]| -> Result<Value> {
+        let list: Value = serde_json::from_str(&with(words)?)?;
+        let first = list.pointer("/items/0").unwrap_or(&list);
+        Ok(first.clone())
+    };
+    let first = read(&["get", "-o", "json", "--show-managed-fields"])?;
     is(&first, "/metadata/generation", &json!(1))?;
     is(
         &first,
@@ -329,7 +334,7 @@ fn used(stage: &Stage<'_>, manifest: &str) -> Result<()> {
     ])?;
     // The same again changes nothing.
     with(&["apply", "--server-side"])?;
-    let second: Value = serde_json::from_str(&with(&["get", "-o", "json"])?)?;
+    let second = read(&["get", "-o", "json"])?;
     is(&second, "/metadata/generation", &json!(1))?;
     is(&second, "/metadata/labels/patched", &json!("yes"))?;
     is(&second, "/metadata/uid", &first["metadata"]["uid"])?;
