@@ -25,10 +25,11 @@ use super::setting::{Setting, need_packages};
 /// A part of the judgement, and what it does.
 type Part = (&'static str, fn(&mut Stage<'_>) -> Result<()>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("definitions", definitions::judge),
     ("webhooks", webhooks::judge),
-    ("operators", operators::judge),
+    ("prometheus", operators::prometheus),
+    ("sample-controller", operators::sample_controller),
     ("garden", garden::judge),
     ("aggregation", aggregation::judge),
     ("metrics", aggregation::judge_metrics),
@@ -36,13 +37,14 @@ const PARTS: [Part; 7] = [
 ];
 
 pub const USAGE: &str = "cargo xtask ecosystem [PART...]
-  definitions  custom resources of eleven projects: installed, described, used, refused
-  webhooks     a sidecar injector and an image policy, as pods
-  operators    prometheus-operator and sample-controller
-  garden       an operator of controller-runtime and its upgrade with a conversion webhook
-  aggregation  sample-apiserver
-  metrics      metrics-server takes over metrics.k8s.io
-  charts       helm installs, upgrades and removes a chart with a definition and its object
+  definitions        custom resources of eleven projects: installed, described, used, refused
+  webhooks           a sidecar injector and an image policy, as pods
+  prometheus         prometheus-operator
+  sample-controller  Kubernetes' example of a controller
+  garden             an operator of controller-runtime, and its upgrade with a conversion webhook
+  aggregation        sample-apiserver
+  metrics            metrics-server takes over metrics.k8s.io
+  charts             helm installs, upgrades and removes a chart with a definition and its object
 CORACLE: the binary to judge; RESULTS: where logs go; KEEP=1: leave the cluster running";
 
 pub fn main(root: &Path, arguments: &[&str]) -> Result<()> {

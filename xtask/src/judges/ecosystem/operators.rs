@@ -9,12 +9,7 @@ use super::stage::{Stage, condition, is, says};
 const PROMETHEUS: &str = "github.com/prometheus-operator/prometheus-operator";
 const SAMPLE: &str = "k8s.io/sample-controller";
 
-pub fn judge(stage: &mut Stage<'_>) -> Result<()> {
-    prometheus(stage)?;
-    sample_controller(stage)
-}
-
-fn prometheus(stage: &mut Stage<'_>) -> Result<()> {
+pub fn prometheus(stage: &mut Stage<'_>) -> Result<()> {
     let sources = stage.programs.folder(PROMETHEUS)?.to_path_buf();
     let examples = sources.join("example/rbac/prometheus-operator");
     let runs = stage.check(
@@ -180,7 +175,7 @@ fn configuration(secret: &Value) -> Result<String> {
     )
 }
 
-fn sample_controller(stage: &mut Stage<'_>) -> Result<()> {
+pub fn sample_controller(stage: &mut Stage<'_>) -> Result<()> {
     let examples = stage.programs.folder(SAMPLE)?.join("artifacts/examples");
     let runs = stage.check("sample-controller runs with a role of its own", |stage| {
         stage.apply_files(&[examples.join("crd-status-subresource.yaml")])?;

@@ -26,7 +26,7 @@ struct Program {
 
 const PROGRAMS: [Program; 8] = [
     Program {
-        parts: &["webhooks", "operators"],
+        parts: &["webhooks", "prometheus", "sample-controller"],
         name: "standin",
         package: "./standin",
         module: "",
@@ -50,7 +50,7 @@ const PROGRAMS: [Program; 8] = [
         images: &["registry.test/ecosystem/garden:1"],
     },
     Program {
-        parts: &["operators"],
+        parts: &["sample-controller"],
         name: "sample-controller",
         package: "k8s.io/sample-controller",
         module: "k8s.io/sample-controller",
@@ -58,7 +58,7 @@ const PROGRAMS: [Program; 8] = [
         images: &["registry.test/ecosystem/sample-controller:1"],
     },
     Program {
-        parts: &["operators"],
+        parts: &["prometheus"],
         name: "operator",
         package: "github.com/prometheus-operator/prometheus-operator/cmd/operator",
         module: "github.com/prometheus-operator/prometheus-operator",
@@ -66,7 +66,7 @@ const PROGRAMS: [Program; 8] = [
         images: &["quay.io/prometheus-operator/prometheus-operator:VERSION"],
     },
     Program {
-        parts: &["operators"],
+        parts: &["prometheus"],
         name: "prometheus-config-reloader",
         package: "github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
         module: "github.com/prometheus-operator/prometheus-operator",
@@ -145,7 +145,7 @@ impl Programs {
             image(&work, &file, &files, program.place, &names)?;
             programs.archives.push(file);
         }
-        if parts.contains(&"operators") {
+        if parts.contains(&"sample-controller") {
             let file = images.join("nginx.tar");
             let files = [(bin.join("standin"), "standin".to_string())];
             image(&work, &file, &files, "standin", &[NGINX.into()])?;
