@@ -112,10 +112,15 @@ async fn webhook(target: &Target, caller: &mut Caller) -> Result<()> {
         caller.post(&collection, &configuration.to_string()).await?;
         until(caller, true).await?;
         with.push(load(target, 1, count)?);
-        caller.code("DELETE", &format!("{collection}/bench"), "{}").await?;
+        caller
+            .code("DELETE", &format!("{collection}/bench"), "{}")
+            .await?;
         until(caller, false).await?;
         // The hook itself, asked with a review of the same length.
-        let review = format!(r#"{{"request":{{"uid":"x","padding":"{}"}}}}"#, "p".repeat(1500));
+        let review = format!(
+            r#"{{"request":{{"uid":"x","padding":"{}"}}}}"#,
+            "p".repeat(1500)
+        );
         let direct = Target {
             address: hook.address,
             ..target.clone()

@@ -28,7 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs all of it; `real` is a directory with definitions as YAML.
 pub async fn run(binary: &Path, kube_apiserver: Option<&Path>, real: Option<&Path>) -> Result<()> {
-    println!("definitions with a schema of 2 kB, each with one object and its OpenAPI v3 read once");
+    println!(
+        "definitions with a schema of 2 kB, each with one object and its OpenAPI v3 read once"
+    );
     if let Some(path) = kube_apiserver {
         let upstream = Server::upstream(path).await?;
         fill(&upstream, "kube-apiserver and etcd", FEW, samples::small).await?;
@@ -43,8 +45,15 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>, real: Option<&Pat
     if let Some(directory) = real {
         let ours = Server::coracle(binary, OTHER_PARTS).await?;
         let known = samples::read(&ours, directory).await?;
-        ensure!(!known.is_empty(), "no definitions in {}", directory.display());
-        println!("{REAL} copies of {} real definitions, likewise", known.len());
+        ensure!(
+            !known.is_empty(),
+            "no definitions in {}",
+            directory.display()
+        );
+        println!(
+            "{REAL} copies of {} real definitions, likewise",
+            known.len()
+        );
         let of_number = |number| samples::renamed(&known[number % known.len()], number);
         fill(&ours, "coracle", REAL, of_number).await?;
     }
@@ -122,7 +131,11 @@ async fn documents(server: &Server) -> Result<()> {
             times.push(began.elapsed().as_secs_f64() * 1e3);
         }
         let (first, again) = (times[0], times[2]);
-        let form = if accept.contains("as=") { ", aggregated" } else { "" };
+        let form = if accept.contains("as=") {
+            ", aggregated"
+        } else {
+            ""
+        };
         println!(
             "    {path}{form}: {:.1} MB, first {first:.0} ms, again {again:.0} ms",
             length as f64 / 1e6

@@ -76,13 +76,17 @@ pub async fn run(binary: &Path) -> Result<()> {
             caller.post(&kind.collection("bench-500"), &object).await?;
         }
     }
-    println!("objects of 1 kB              built-in     custom     ratio    CPU of the server per request");
+    println!(
+        "objects of 1 kB              built-in     custom     ratio    CPU of the server per request"
+    );
     row("create", |kind, round| create(target, kind, round))?;
     row("get", |kind, _| {
         let path = format!("{}/o1", kind.collection("bench-500"));
         read(target, &path, 64, READS)
     })?;
-    row("list 500", |kind, _| read(target, &kind.collection("bench-500"), 8, LISTS))
+    row("list 500", |kind, _| {
+        read(target, &kind.collection("bench-500"), 8, LISTS)
+    })
 }
 
 fn row(name: &str, measure: impl Fn(&Kind, usize) -> Result<LoadOutcome>) -> Result<()> {

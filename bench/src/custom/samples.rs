@@ -50,7 +50,10 @@ pub async fn read(server: &Server, directory: &Path) -> Result<Vec<Value>> {
     let mut files: Vec<_> = std::fs::read_dir(directory)?
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
         .collect();
     files.sort();
     let mut found = Vec::new();
@@ -64,7 +67,9 @@ pub async fn read(server: &Server, directory: &Path) -> Result<Vec<Value>> {
             "name": text_of(&definition, "/metadata/name")?,
             "annotations": definition["metadata"]["annotations"],
         });
-        definition.as_object_mut().map(|fields| fields.remove("status"));
+        definition
+            .as_object_mut()
+            .map(|fields| fields.remove("status"));
         found.push(definition);
     }
     Ok(found)
