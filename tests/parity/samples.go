@@ -99,7 +99,9 @@ func Define(side *Side, samples []*Sample) error {
 		if sample.Definition == nil {
 			continue
 		}
-		side.Send(Request{Method: "POST", Path: definitions, Body: sample.Definition})
+		if made := side.Send(Request{Method: "POST", Path: definitions, Body: sample.Definition}); made.Code != 201 {
+			return fmt.Errorf("%s of %s: %d %s", sample.Resource, side.url, made.Code, brief(made.Body))
+		}
 	}
 	for _, sample := range samples {
 		if sample.Definition == nil {

@@ -110,7 +110,7 @@ func wrongSchemas(root, field wrong) {
 	} {
 		field("field "+name, schema)
 	}
-	field("deep", strings.Repeat(`{"type":"object","properties":{"a":`, 60)+`{"type":"string"}`+strings.Repeat(`}}`, 60))
+	field("deep", strings.Repeat(`{"type":"object","properties":{"a":`, 50)+`{"type":"string"}`+strings.Repeat(`}}`, 50))
 }
 
 func wrongDefaults(root, field wrong) {

@@ -460,3 +460,44 @@ impl ResourceCache {
         state.watchers.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Value;
+
+    use super::*;
+
+    fn change(revision: u64, length: usize) -> Arc<Change> {
+        let resource = api::catalogue::built_in().find("", "v1", "configmaps");
+        let object = api::document!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "x".repeat(length)},
+            "metadata": {"name": "m", "namespace": "n", "uid": "u"},
+        });
+        let bytes = Value::to_json(&object).into();
+        let entry = CachedObject::new(resource.unwrap(), "n/m", bytes, revision, &object);
+        Arc::new(Change::new(revision, Some(Arc::new(entry.unwrap())), None))
+    }
+
+    #[test]
+    fn history_is_bounded_in_bytes_and_in_changes() {
+        let mut history = History::default();
+        let mut oldest = 0;
+        for revision in 1..=400 {
+            oldest = history.push(change(revision, 100_000)).unwrap_or(oldest);
+        }
+        assert!(history.bytes <= HISTORY_BYTES);
+        assert_eq!(history.changes.len() as u64, 400 - oldest);
+        assert_eq!(history.after(399).count(), 1);
+        // Few large ones are remembered all the same.
+        let mut history = History::default();
+        for revision in 1..=100 {
+            history.push(change(revision, 1_000_000));
+        }
+        assert_eq!(history.changes.len(), RECENT);
+        let mut history = History::default();
+        for revision in 1..=5_000 {
+            history.push(change(revision, 1));
+        }
+        assert_eq!(history.changes.len(), HISTORY);
+    }
+}
