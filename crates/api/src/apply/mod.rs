@@ -179,7 +179,8 @@ fn owners_of_write(write: &Write<'_>, live: Option<&Value>, asked: Option<Value>
     }
     if let Some(Value::Array(list)) = &asked {
         let is_reset = match list.as_slice() {
-            [] => true,
+            // Upstream cannot tell an empty list of a custom resource from none.
+            [] => !matches!(write.kind.place, Place::Custom(..)),
             [only] => only.as_object().is_some_and(|entry| entry.is_empty()),
             _ => false,
         };

@@ -105,6 +105,18 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Like [`Strategy::validate_update`]; adds to `told` what is as wrong as it was before, about
+    /// which the client is only warned.
+    fn judge_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+        _told: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        self.validate_update(new, old, subresource)
+    }
+
     /// Everything that is wrong with the new state of an object, metadata included.
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let anything = metadata::Rules {

@@ -214,7 +214,8 @@ impl Creation<'_> {
         }
         let errors = sent_empty.shown_in(errors);
         let name = object.str_at(&["metadata", "name"]);
-        Err(self.resource.invalid(name, errors))
+        let kind = object.str_at(&["kind"]);
+        Err(self.resource.invalid_as(kind, name, errors))
     }
 
     fn warn(&self, object: &Value) {

@@ -135,7 +135,7 @@ async fn replace(
         new.remove(&["metadata", field]);
     }
     if !removes {
-        new = converted::as_requested(server, resource, new).await?;
+        new = converted::as_stored(server, target.requested, resource, new).await?;
     }
     let bytes = checked_bytes(&new, Some(old))?;
     if !removes && bytes == current.bytes && !current.is_stale() {
@@ -223,7 +223,7 @@ pub(super) async fn insert(
     let resource = &converted::stored_version(server, target.resource)?;
     let (namespace, name) = (target.namespace, target.name);
     let converted = match resource.is_custom() {
-        true => Some(converted::as_requested(server, resource, object.clone()).await?),
+        true => Some(converted::as_stored(server, requested, resource, object.clone()).await?),
         false => None,
     };
     let object = converted.as_ref().unwrap_or(object);
