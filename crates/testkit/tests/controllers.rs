@@ -543,3 +543,24 @@ async fn pod_cidrs_overlap_neither_those_of_other_nodes_nor_the_service_range() 
     assert_eq!(ranges, ["10.112.0.0/24", "10.112.1.0/24", "10.112.2.0/24"]);
     cluster.shut_down().await.expect("shut down");
 }
+
+#[tokio::test]
+async fn nodes_get_no_ttl_annotation() {
+    let cluster = Cluster::builder()
+        .controllers()
+        .pod_range("10.244.0.0/16")
+        .start()
+        .await
+        .expect("start");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    create(&nodes, json!({"metadata": {"name": "a"}})).await;
+    // The controllers have handled the node when it has its range.
+    let node = eventually("the node has a range", async || {
+        let node = nodes.get("a").await.expect("get");
+        node.spec.clone()?.pod_cidr.map(|_| node)
+    })
+    .await;
+    let annotations = node.metadata.annotations.unwrap_or_default();
+    assert_eq!(annotations.get("node.alpha.kubernetes.io/ttl"), None);
+    cluster.shut_down().await.expect("shut down");
+}

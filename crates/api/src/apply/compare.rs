@@ -1,7 +1,7 @@
 //! Which fields differ between two states of an object: added, modified, removed.
 //!
 //! What is owned as a whole differs as a whole; an object that appears is itself an added field,
-//! beside its fields.
+//! in addition to its fields.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;

@@ -60,7 +60,7 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        // Other kinds keep whatever number they were given.
+        // Other kinds keep the number that they were given.
         if self.has_generation() {
             object.set(&["metadata", "generation"], 1);
         }
@@ -69,7 +69,7 @@ pub trait Strategy: Send + Sync {
 
     fn prepare_create_content(&self, _object: &mut Value) {}
 
-    /// Takes from `old` whatever this request may not change. `subresource` is "" for the object
+    /// Takes from `old` what this request may not change. `subresource` is "" for the object
     /// itself.
     fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
         metadata::carry_over(new, old);
@@ -194,7 +194,7 @@ pub trait Strategy: Send + Sync {
         Dependents::Deleted
     }
 
-    /// Whether something beside `metadata.finalizers` and the grace period keeps an object that is
+    /// Whether something other than `metadata.finalizers` and the grace period keeps an object that is
     /// being deleted.
     fn has_finalizers_of_its_own(&self, _object: &Value) -> bool {
         false

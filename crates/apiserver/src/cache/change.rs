@@ -95,7 +95,7 @@ impl Change {
         }
     }
 
-    /// The event as a part of a watch stream, by `make` when nobody wanted it before. Those who want
+    /// The event as a part of a watch stream, by `make` when it was not needed before. Those who want
     /// it meanwhile wait.
     pub fn frame(
         &self,

@@ -62,7 +62,8 @@ pub(super) fn apply(
     let custom = resource.definition.custom();
     let patched = match custom.filter(|_| request.is_of_kind()) {
         Some(custom) => {
-            let _unknown = decode::custom::conform(custom, &mut patched).map_err(internal)?;
+            let conformed = decode::custom::conform(custom, &mut patched);
+            conformed.map_err(|problem| internal(problem.to_string()))?;
             patched
         }
         None => {
