@@ -3,6 +3,7 @@
 
 pub mod admission;
 mod dynamic;
+pub mod mutation;
 mod names;
 mod rules;
 mod types;
