@@ -44,6 +44,7 @@ pub struct AdmissionProgram {
 }
 
 /// What the variables stand for.
+#[derive(Clone)]
 pub struct AdmissionInput<'a> {
     pub object: Option<&'a document::Value>,
     pub old_object: Option<&'a document::Value>,
@@ -60,7 +61,16 @@ pub fn compile(
     available: Available,
     result_types: &[Type],
 ) -> Result<AdmissionProgram, AdmissionCompileError> {
-    let checked = environment(available)
+    compile_in(environment(available), text, result_types)
+}
+
+/// As [`compile`], in an environment that was made of one of admission's.
+pub(super) fn compile_in(
+    environment: &Environment,
+    text: &str,
+    result_types: &[Type],
+) -> Result<AdmissionProgram, AdmissionCompileError> {
+    let checked = environment
         .compile(text)
         .map_err(|errors| AdmissionCompileError::Compile(errors.to_string()))?;
     let found = checked.result_type();
@@ -88,11 +98,20 @@ pub fn compile(
 impl AdmissionProgram {
     /// Runs it. `cost` is what it may cost.
     pub fn evaluate<'a>(&'a self, input: &'a AdmissionInput<'a>, cost: u64) -> cel::Outcome<'a> {
+        self.evaluate_with(&input, cost)
+    }
+
+    /// Runs it with other variables.
+    pub(super) fn evaluate_with<'a>(
+        &self,
+        variables: &dyn Variables<'a>,
+        cost: u64,
+    ) -> cel::Outcome<'a> {
         let limits = Limits {
             cost: Some(cost),
             interrupted: None,
         };
-        self.program.evaluate(&input, limits)
+        self.program.evaluate(variables, limits)
     }
 }
 
@@ -137,7 +156,7 @@ fn requested(request: &document::Value) -> authorizer::ResourceAttributes {
 }
 
 /// The environments, one for each combination of what is available.
-fn environment(available: Available) -> &'static Environment {
+pub(super) fn environment(available: Available) -> &'static Environment {
     static ALL: LazyLock<Vec<Environment>> = LazyLock::new(|| {
         let new = Environment::for_new_expressions();
         let stored = Environment::for_stored_expressions();

@@ -5,6 +5,7 @@ pub mod admission;
 mod dynamic;
 pub mod mutation;
 mod names;
+pub mod policy;
 mod rules;
 mod types;
 mod values;
