@@ -5,8 +5,10 @@ pub mod admission;
 mod dynamic;
 pub mod mutation;
 mod names;
+mod patch_types;
 pub mod policy;
 mod rules;
+pub mod type_checking;
 mod types;
 mod values;
 

@@ -3,7 +3,6 @@
 
 mod json;
 mod policy;
-mod types;
 
 #[cfg(test)]
 mod tests;
@@ -14,9 +13,9 @@ use crate::apply::{self, ConfigurationError, Target};
 use crate::document;
 use crate::patch;
 
+pub use super::patch_types::{object_type, patches_type};
 pub use json::NotJson;
 pub use policy::{MutatingPolicy, Mutation, PatchType};
-pub use types::{MutationTypes, object_type, patches_type};
 
 use json::{Budget, Rules, written};
 

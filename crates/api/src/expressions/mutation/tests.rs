@@ -9,7 +9,9 @@ const POD: &str = "io.k8s.api.core.v1.Pod";
 fn environment() -> cel::Environment {
     cel::Environment::for_new_expressions()
         .extend()
-        .provider(std::sync::Arc::new(MutationTypes))
+        .provider(std::sync::Arc::new(
+            crate::expressions::patch_types::MutationTypes,
+        ))
         .overloads(cel::libraries::jsonpatch::overloads())
         .variable("object", cel::Type::Dyn)
         .done()

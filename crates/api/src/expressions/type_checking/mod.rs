@@ -102,13 +102,14 @@ fn named_resources(rule: &Value) -> impl Iterator<Item = (&str, &str, &str)> {
         texts.sort_unstable();
         texts
     };
+    let mut groups = texts("apiGroups");
+    let mut versions = texts("apiVersions");
     // A wildcard among groups or versions leaves nothing to be named.
-    let exact = |texts: Vec<&'_ str>| match texts.iter().any(|text| text.contains('*')) {
-        true => Vec::new(),
-        false => texts,
-    };
-    let groups = exact(texts("apiGroups"));
-    let versions = exact(texts("apiVersions"));
+    for texts in [&mut groups, &mut versions] {
+        if texts.iter().any(|text| text.contains('*')) {
+            texts.clear();
+        }
+    }
     let mut resources = texts("resources");
     resources.retain(|resource| !resource.contains(['*', '/']));
     groups.into_iter().flat_map(move |group| {

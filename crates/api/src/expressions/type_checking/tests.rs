@@ -56,7 +56,9 @@ fn a_field_that_the_kind_does_not_have_is_told() {
 fn types_are_compared() {
     let found = check("object.spec.replicas > '1'");
     assert!(
-        found[0].warning.contains("no matching overload for '_>_' applied to '(int, string)'"),
+        found[0]
+            .warning
+            .contains("no matching overload for '_>_' applied to '(int, string)'"),
         "{found:?}"
     );
 }
@@ -156,7 +158,10 @@ fn a_kind_of_others_is_read_from_its_document() {
     };
     let kinds = [(widget, schema)];
     let found = |text: &str| warnings(&policy(text), &kinds, &ParamTypes::Absent).len();
-    assert_eq!(found("object.spec.size > 1 && object.metadata.labels['a'] == 'b'"), 0);
+    assert_eq!(
+        found("object.spec.size > 1 && object.metadata.labels['a'] == 'b'"),
+        0
+    );
     assert_eq!(found("object.spec.ports[0].a__dash__name == 'a'"), 0);
     assert_eq!(found("object.spec.ports[0].number == 1"), 0);
     assert_eq!(found("object.spec.size == 'a'"), 1);
@@ -167,9 +172,7 @@ fn a_kind_of_others_is_read_from_its_document() {
 
 #[test]
 fn what_has_a_wildcard_or_a_subresource_is_not_checked() {
-    let rule = |groups: Value, versions: Value, resources: Value| {
-        document!({"apiGroups": groups, "apiVersions": versions, "resources": resources})
-    };
+    let rule = |groups: Value, versions: Value, resources: Value| document!({"apiGroups": groups, "apiVersions": versions, "resources": resources});
     let kinds = |rules: Vec<Value>| {
         let policy = document!({"spec": {"matchConstraints": {"resourceRules": rules}}});
         let kinds = kinds_to_check(&policy, |_, _, resource| {
@@ -186,8 +189,22 @@ fn what_has_a_wildcard_or_a_subresource_is_not_checked() {
         )]),
         ["a/v1, Kind=PODS", "b/v1, Kind=PODS"]
     );
-    assert!(kinds(vec![rule(document!(["*"]), document!(["v1"]), document!(["pods"]))]).is_empty());
-    assert!(kinds(vec![rule(document!([""]), document!(["v1", "*"]), document!(["pods"]))]).is_empty());
+    assert!(
+        kinds(vec![rule(
+            document!(["*"]),
+            document!(["v1"]),
+            document!(["pods"])
+        )])
+        .is_empty()
+    );
+    assert!(
+        kinds(vec![rule(
+            document!([""]),
+            document!(["v1", "*"]),
+            document!(["pods"])
+        )])
+        .is_empty()
+    );
 }
 
 #[test]

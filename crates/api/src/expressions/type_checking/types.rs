@@ -141,17 +141,15 @@ impl KindTypes {
                 shape.definition()?;
                 shape.child(&name).map(Place::BuiltIn)
             }
-            Place::Published { schema, is_object } => {
-                match schema.at(&["properties", &name]) {
-                    Some(property) => self.at(property),
-                    None if !is_object => None,
-                    None => match &*name {
-                        "apiVersion" | "kind" => Some(Place::Text),
-                        "metadata" => Some(Place::Metadata),
-                        _ => None,
-                    },
-                }
-            }
+            Place::Published { schema, is_object } => match schema.at(&["properties", &name]) {
+                Some(property) => self.at(property),
+                None if !is_object => None,
+                None => match &*name {
+                    "apiVersion" | "kind" => Some(Place::Text),
+                    "metadata" => Some(Place::Metadata),
+                    _ => None,
+                },
+            },
         }
     }
 
@@ -235,7 +233,9 @@ impl TypeProvider for KindTypes {
         let mut add = |name: &str| all.extend(names::escape(name).map(|name| Name::from(&*name)));
         match self.named(type_name) {
             Some(Place::BuiltIn(shape)) => {
-                let properties = shape.definition().map_or(&[][..], |known| &known.properties);
+                let properties = shape
+                    .definition()
+                    .map_or(&[][..], |known| &known.properties);
                 properties.iter().for_each(|property| add(property.name));
             }
             Some(Place::Published { schema, .. }) => {

@@ -102,10 +102,7 @@ impl Checker {
         Available {
             params: self.has_params,
             authorizer: expression.role != Role::Message,
-            patches: matches!(
-                expression.role,
-                Role::ApplyConfiguration | Role::JsonPatch
-            ),
+            patches: matches!(expression.role, Role::ApplyConfiguration | Role::JsonPatch),
             is_stored: expression.is_stored,
         }
     }

@@ -7,7 +7,7 @@ use cel::libraries::jsonpatch;
 use cel::types::{Type, TypeProvider};
 
 /// The type of the mutated object itself.
-pub(super) const OBJECT: &str = "Object";
+const OBJECT: &str = "Object";
 
 pub struct MutationTypes;
 
