@@ -27,6 +27,7 @@ mod network;
 mod nodes;
 mod patches;
 mod pod_security;
+mod policies_mutating;
 mod protobuf;
 mod resource_limits;
 mod routes;
