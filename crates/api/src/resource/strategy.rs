@@ -218,6 +218,12 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// Whether the server itself acts by such objects, so that a write of one is answered only when the
+    /// next request sees it.
+    fn takes_effect_at_once(&self) -> bool {
+        false
+    }
+
     /// Whether the way of a new object through the cluster is recorded hop by hop.
     fn is_traced(&self) -> bool {
         false

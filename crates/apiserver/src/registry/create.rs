@@ -8,6 +8,7 @@ use api::{Reason, Resource, Status, Value};
 use super::Target;
 use super::guarded_write::{self, is_too_large};
 use super::owners::{MANAGED_FIELDS, owners_after};
+use super::policy_parameters;
 use super::quota::{self, Charge};
 use crate::admission::{self, Admitted};
 use crate::allocation;
@@ -236,7 +237,8 @@ impl Creation<'_> {
             requested_name: &context.info.name,
             new: object,
             old: None,
-        })
+        })?;
+        policy_parameters::check(context, self.resource, object, None)
     }
 
     async fn insert(

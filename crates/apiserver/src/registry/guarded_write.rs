@@ -90,7 +90,7 @@ pub(super) async fn write(
         }
         let found = match outcome? {
             Replaced::Done(entry) => {
-                if change.must_show() {
+                if change.must_show() || target.resource.strategy().takes_effect_at_once() {
                     // It is written, also if the cache does not get there in time.
                     let _ = server.objects.reach(entry.revision).await;
                 }
@@ -273,7 +273,12 @@ pub(super) async fn insert(
         let (revision, current) = match result.map_err(store_failure)? {
             TransactionResult::Committed { revision, .. } => {
                 hops.revision(context);
-                return Ok(draft.committed(revision));
+                let entry = draft.committed(revision);
+                if resource.strategy().takes_effect_at_once() {
+                    // It is written, also if the cache does not get there in time.
+                    let _ = server.objects.reach(revision).await;
+                }
+                return Ok(entry);
             }
             TransactionResult::Failed { revision, current } => (revision, current),
         };

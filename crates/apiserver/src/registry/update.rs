@@ -9,6 +9,7 @@ use api::{Status, Value};
 use super::Target;
 use super::guarded_write::{self, Change, Planned};
 use super::owners::{set_owners, take_owners};
+use super::policy_parameters;
 use super::preconditions;
 use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
@@ -185,7 +186,8 @@ impl Steps<'_> {
             requested_name: &context.info.name,
             new,
             old: Some(old),
-        })
+        })?;
+        policy_parameters::check(context, self.target.resource, new, Some(old))
     }
 
     /// Validating admission.

@@ -28,6 +28,10 @@ impl Strategy for MutatingAdmissionPolicy {
         false
     }
 
+    fn takes_effect_at_once(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         default_spec(object);
     }

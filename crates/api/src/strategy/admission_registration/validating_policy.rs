@@ -58,6 +58,10 @@ impl Strategy for ValidatingAdmissionPolicy {
         false
     }
 
+    fn takes_effect_at_once(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         default_spec(object);
     }
