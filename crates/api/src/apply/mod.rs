@@ -5,6 +5,7 @@
 //! object, before the strategy and admission touch it.
 
 mod compare;
+mod configuration;
 mod conflict;
 mod element;
 mod entries;
@@ -25,6 +26,7 @@ use crate::resource::{Name, Resource};
 use crate::schema::{self, Shape};
 use crate::status::{Reason, Status};
 
+pub use configuration::{ConfigurationError, Target, put_configuration};
 pub use entries::same_but_times;
 pub use field_set::FieldSet;
 pub use scale::Scaled;

@@ -4,9 +4,12 @@
 pub mod admission;
 pub(crate) mod devices;
 mod dynamic;
+pub mod mutation;
 mod names;
+mod patch_types;
 pub mod policy;
 mod rules;
+pub mod type_checking;
 mod types;
 mod values;
 
