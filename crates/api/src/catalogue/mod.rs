@@ -156,16 +156,6 @@ fn with_storage(all: Vec<Resource>) -> Vec<Arc<Resource>> {
 /// What upstream serves and we do not: a kind appears only when it takes effect. A group alone
 /// stands for all of its kinds, a third word for a subresource.
 const NOT_SERVED: &[(&str, &str, &str)] = &[
-    (
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicies",
-        "",
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicybindings",
-        "",
-    ),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
     // deprecated since v1.19.
     ("", "componentstatuses", ""),

@@ -177,32 +177,41 @@ impl Admitted<'_> {
     }
 }
 
-/// Lets plugins and hooks change what was sent. When a hook did, all plugins and the hooks that ask
-/// for it run once more, so that they see what came after them.
+/// Lets plugins, policies and hooks change what was sent. When a policy or a hook did, all plugins, and
+/// the policies and hooks that ask for it, run once more, so that they see what came after them.
 pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     let mut rounds = webhooks::Rounds::default();
+    let mut of_policies = policies::Rounds::default();
     plugins(admitted).await?;
-    // MutatingAdmissionPolicy stands here, between the plugins and the hooks.
+    if policies::mutate(admitted, &mut of_policies).await? {
+        rounds.require_second();
+    }
     webhooks::mutate(admitted, &mut rounds).await?;
     if rounds.begin_second() {
+        of_policies.begin_second();
         plugins(admitted).await?;
+        policies::mutate(admitted, &mut of_policies).await?;
         webhooks::mutate(admitted, &mut rounds).await?;
     }
     Ok(())
 }
 
-/// Asks hooks about a question that is answered on the spot; no plugin has anything to say about it.
+/// Asks policies and hooks about a question that is answered on the spot; no plugin has anything to say
+/// about it.
 pub(crate) async fn review(
     context: &Context,
     resource: &Arc<Resource>,
     question: &mut Value,
 ) -> Result<(), Status> {
     let mut admitted = Admitted::new(context, resource, "", question);
+    policies::mutate(&mut admitted, &mut policies::Rounds::default()).await?;
     webhooks::mutate(&mut admitted, &mut webhooks::Rounds::default()).await?;
+    policies::validate(&admitted).await?;
     webhooks::validate(&admitted).await
 }
 
-/// Asks hooks about a connection to a pod, service or node; `options` are those of the connection.
+/// Asks policies and hooks about a connection to a pod, service or node; `options` are those of the
+/// connection.
 pub(crate) async fn connect(
     context: &Context,
     resource: &Arc<Resource>,

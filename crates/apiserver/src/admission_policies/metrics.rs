@@ -62,7 +62,7 @@ pub(crate) struct Checked<'a> {
     pub policy: &'a str,
     pub binding: &'a str,
     pub error: ErrorType,
-    /// `allow`, `deny`, `warn` or `audit`.
+    /// `allow`, `deny`, `warn` or `audit`; "" for a mutation.
     pub action: &'static str,
     pub took: Duration,
 }
@@ -104,13 +104,33 @@ impl PolicyMetrics {
         } = self;
         let labels = |(policy, binding, error, action): &Key| {
             let error = error.text();
-            format!(
-                "enforcement_action=\"{action}\",error_type=\"{error}\",policy={policy:?},policy_binding={binding:?}"
-            )
+            let rest =
+                format!("error_type=\"{error}\",policy={policy:?},policy_binding={binding:?}");
+            match *action {
+                "" => rest,
+                action => format!("enforcement_action=\"{action}\",{rest}"),
+            }
+        };
+        // Mutations have no action, and upstream does not promise their names yet.
+        let (stability, what, labelled) = match *subsystem {
+            "mutating" => (
+                "ALPHA",
+                "mutation",
+                ("identified by binding", "and binding"),
+            ),
+            _ => (
+                "BETA",
+                "validation",
+                (
+                    "identified by binding and enforcement action taken",
+                    "and further including binding and enforcement action taken",
+                ),
+            ),
         };
         let name = format!("apiserver_{subsystem}_admission_policy_check_total");
         let help = format!(
-            "[BETA] {word} admission policy check total, labeled by policy and further identified by binding and enforcement action taken."
+            "[{stability}] {word} admission policy check total, labeled by policy and further {}.",
+            labelled.0
         );
         head(text, &name, "counter", &help)?;
         for (key, durations) in &counted {
@@ -118,7 +138,8 @@ impl PolicyMetrics {
         }
         let name = format!("apiserver_{subsystem}_admission_policy_check_duration_seconds");
         let help = format!(
-            "[BETA] {word} admission latency for individual validation expressions in seconds, labeled by policy and further including binding and enforcement action taken."
+            "[{stability}] {word} admission latency for individual {what} expressions in seconds, labeled by policy {}.",
+            labelled.1
         );
         head(text, &name, "histogram", &help)?;
         for (key, durations) in &counted {

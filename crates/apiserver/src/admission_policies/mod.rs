@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::Value;
+use api::expressions::mutation::MutatingPolicy;
 use api::expressions::policy::ValidatingPolicy;
 use parking_lot::RwLock;
 
@@ -23,6 +24,7 @@ pub(crate) use policy::{Action, Binding, Named, ParamKind, ParamRef, Policy};
 /// All admission policies.
 pub(crate) struct AdmissionPolicies {
     pub validating: PolicySet<ValidatingPolicy>,
+    pub mutating: PolicySet<MutatingPolicy>,
 }
 
 impl AdmissionPolicies {
@@ -38,6 +40,16 @@ impl AdmissionPolicies {
                 ValidatingPolicy::of_document,
                 metrics,
                 Phase::Validating,
+            ),
+            mutating: PolicySet::new(
+                cache,
+                [
+                    "mutatingadmissionpolicies",
+                    "mutatingadmissionpolicybindings",
+                ],
+                MutatingPolicy::of_document,
+                PolicyMetrics::new("mutating", "Mutation"),
+                Phase::Mutating,
             ),
         }
     }

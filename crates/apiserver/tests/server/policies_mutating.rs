@@ -351,16 +351,22 @@ async fn policies_do_not_change_policies() {
 async fn mutations_are_counted() {
     let (_cluster, admin) = start().await;
     let text = r#"Object{metadata: Object.metadata{labels: {"a": "b"}}}"#;
-    bind(
-        &admin,
-        &policy("p", ("", "configmaps"), vec![configuration(text)]),
-    )
-    .await;
+    let mut policy = policy("p", ("", "configmaps"), vec![configuration(text)]);
+    policy.set(
+        &["spec", "matchConditions"],
+        api::document!([{"name": "always", "expression": "true"}]),
+    );
+    bind(&admin, &policy).await;
     admin.post(MAPS, &config_map("a")).await.expect(201);
     let answer = admin.get("/metrics").await;
     let text = String::from_utf8_lossy(&answer.bytes).into_owned();
-    let line = "apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\"p\",policy_binding=\"p\"} 1";
-    assert!(text.contains(line), "{text}");
+    for line in [
+        "apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\"p\",policy_binding=\"p\"} 1",
+        // Once in each of the two rounds.
+        "apiserver_admission_match_condition_evaluation_seconds_count{kind=\"policy\",name=\"p\",operation=\"CREATE\",type=\"admit\"} 2",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -161,7 +161,7 @@ impl Writer<'_> {
             ));
         }
         let mut fields = document::Object::default();
-        for (name, value) in &object.fields {
+        for (name, value) in object.fields() {
             self.budget.charge(name.len())?;
             let outer = self.path.as_ref().map(String::len);
             if let Some(path) = &mut self.path {

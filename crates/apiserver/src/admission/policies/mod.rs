@@ -9,12 +9,13 @@
 //!    the request ([`steps`]).
 //! 3. The objects, the request and the namespace are shown to the expressions as far as they read them
 //!    ([`view`]), and match conditions decide once more.
-//! 4. What the policy says is carried out ([`validating`]).
+//! 4. What the policy says is carried out ([`validating`], [`mutating`]).
 //!
 //! Nobody is asked about policies and bindings themselves: a policy that refuses its own repair could
 //! not be repaired.
 
 mod matching;
+mod mutating;
 mod parameters;
 mod steps;
 mod validating;
@@ -23,6 +24,7 @@ mod view;
 use super::Admitted;
 use crate::admission_hooks::GROUP;
 
+pub(super) use mutating::{Rounds, mutate};
 pub(super) use validating::validate;
 
 /// The kinds that no policy is asked about.

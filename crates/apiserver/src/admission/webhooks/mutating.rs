@@ -19,7 +19,7 @@ use crate::admission_hooks::{Compiled, Operation, Phase};
 #[derive(Default)]
 pub(in crate::admission) struct Rounds {
     is_second: bool,
-    /// Whether a hook changed the object.
+    /// Whether a hook, or a policy before the hooks, changed the object.
     is_changed: bool,
     /// The hooks as they were in the first round, by whose positions the others are known.
     hooks: Option<Arc<Compiled>>,
@@ -32,6 +32,11 @@ pub(in crate::admission) struct Rounds {
 }
 
 impl Rounds {
+    /// Somebody else changed the object before the hooks, so that there is to be a second round.
+    pub fn require_second(&mut self) {
+        self.is_changed = true;
+    }
+
     /// Whether there is to be a second round, which then begins.
     pub fn begin_second(&mut self) -> bool {
         self.is_second = self.is_changed;
