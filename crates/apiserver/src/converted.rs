@@ -93,6 +93,33 @@ pub(crate) async fn as_shown(
     Ok(shown)
 }
 
+/// As [`as_shown`], of any custom kind, with the selectable fields of `resource`: a cache knows those
+/// of the stored version.
+pub(crate) async fn as_selected(
+    server: &Server,
+    resource: &Arc<Resource>,
+    entries: Vec<Arc<CachedObject>>,
+) -> Result<Vec<Arc<CachedObject>>, Status> {
+    let shown = as_shown(server, resource, entries.clone()).await?;
+    if resource.is_storage_version() {
+        return Ok(shown);
+    }
+    let api_version = resource.api_version();
+    let selected = entries.iter().zip(shown).map(|(entry, shown)| {
+        if !Arc::ptr_eq(entry, &shown) {
+            return Ok(shown);
+        }
+        if !shown.names_version(&api_version) {
+            return server.cache.forms.shown(resource, &shown);
+        }
+        let object = shown.object()?;
+        let bytes = shown.bytes.clone();
+        let made = CachedObject::new(resource, &shown.key, bytes, shown.revision, &object)?;
+        Ok(Arc::new(made))
+    });
+    selected.collect()
+}
+
 /// Whether objects of the kind may have to be converted by a webhook.
 pub(crate) fn needs_hook(resource: &Resource) -> Option<&CustomVersion> {
     let custom = resource.definition.custom();

@@ -43,35 +43,35 @@ pub(super) struct Written {
 pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
     let mut written = Written::default();
     for resource in served {
-        let tag = tag(&resource.group, &resource.version);
-        let path = match &*resource.group {
-            "" => format!("/api/{}/", resource.version),
-            group => format!("/apis/{}/", api_version(group, &resource.version)),
-        };
-        let id = format!(
-            "get{}APIResources",
-            group_version_word(&resource.group, &resource.version)
-        );
-        written.add(
-            &path,
-            &id,
-            &tag,
-            (PRODUCED, PRODUCED),
-            RESOURCE_LIST,
-            version,
-        );
-        for path in paths_of(resource) {
-            for operation in &path.operations {
-                written.definitions.insert(operation.response.clone());
-                let body = operation.body.as_ref();
-                let body = body.map(|body| body.definition.clone());
-                written.definitions.extend(body);
-            }
-            let item = path_item(&path, version, &tag, resource.is_custom());
-            written.paths.insert(path.path, item);
+        let list = group_version(&resource.group, &resource.version, version);
+        written.definitions.extend(list.definitions);
+        for (path, item) in list.paths {
+            written.paths.insert(path, item);
         }
+        written.add_kind(resource, version);
     }
     written.definitions.remove("");
+    written
+}
+
+/// The paths of one kind alone.
+pub(super) fn of_kind(resource: &Resource, version: Version) -> Written {
+    let mut written = Written::default();
+    written.add_kind(resource, version);
+    written
+}
+
+/// The path that a group version lists its kinds at.
+pub(super) fn group_version(group: &str, name: &str, version: Version) -> Written {
+    let mut written = Written::default();
+    let path = match group {
+        "" => format!("/api/{name}/"),
+        group => format!("/apis/{}/", api_version(group, name)),
+    };
+    let id = format!("get{}APIResources", group_version_word(group, name));
+    let documents = (PRODUCED, PRODUCED);
+    let tag = tag(group, name);
+    written.add(&path, &id, &tag, documents, RESOURCE_LIST, version);
     written
 }
 
@@ -141,6 +141,20 @@ pub(super) fn group(name: &str, version: Version) -> Written {
 }
 
 impl Written {
+    fn add_kind(&mut self, resource: &Resource, version: Version) {
+        let tag = tag(&resource.group, &resource.version);
+        for path in paths_of(resource) {
+            for operation in &path.operations {
+                self.definitions.insert(operation.response.clone());
+                let body = operation.body.as_ref();
+                let body = body.map(|body| body.definition.clone());
+                self.definitions.extend(body);
+            }
+            let item = path_item(&path, version, &tag, resource.is_custom());
+            self.paths.insert(path.path, item);
+        }
+    }
+
     /// A document to be read at a path, whose definition may be "" for text.
     fn add(
         &mut self,

@@ -1,7 +1,7 @@
 //! The v2 document, put together: what the built-in kinds give, made once, and one piece for each
 //! custom kind, made again only when its definition changes or when it was forgotten for lack of room.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
     short_version,
 };
 use crate::catalogue::Snapshot;
-use crate::document::Value;
+use crate::document::{Object, Value};
 use crate::resource::Resource;
 
 /// What all kept pieces may take together.
@@ -116,13 +116,31 @@ impl Pieces {
         }
         let custom = resources().filter(|resource| resource.is_custom());
         let mut pieces: Vec<_> = custom.map(|resource| self.piece(kinds, resource)).collect();
-        let known = self.base.as_ref().map_or(&[][..], |base| &base.kinds);
+        let base = self.base.as_ref().map_or(&[][..], |base| &base.kinds);
+        let known: BTreeSet<(&str, &str)> = base
+            .iter()
+            .map(|resource| (&*resource.group, &*resource.version))
+            .collect();
         for group in kinds.snapshot.groups() {
-            if known.iter().all(|resource| resource.group != group.name()) {
-                let written = paths::group(group.name(), Version::V2);
-                let piece = written_piece(&Value::Object(written.paths), &Value::object());
-                pieces.push(Arc::new(piece));
+            // Kinds of one group version share its path: no member of an object may come twice.
+            let custom = group.resources().filter(|resource| resource.is_custom());
+            let mut versions: BTreeSet<&str> = custom.map(|resource| &*resource.version).collect();
+            versions.retain(|version| !known.contains(&(group.name(), *version)));
+            if versions.is_empty() {
+                continue;
             }
+            let mut shared = Object::default();
+            if known.iter().all(|(name, _)| *name != group.name()) {
+                shared = paths::group(group.name(), Version::V2).paths;
+            }
+            for version in versions {
+                let list = paths::group_version(group.name(), version, Version::V2);
+                for (path, item) in list.paths {
+                    shared.insert(path, item);
+                }
+            }
+            let piece = written_piece(&Value::Object(shared), &Value::object());
+            pieces.push(Arc::new(piece));
         }
         pieces
     }
@@ -136,7 +154,7 @@ impl Pieces {
         }
         self.made += 1;
         let declared = kinds.declarations.of(resource).unwrap_or_default();
-        let written = paths::paths(&[resource], Version::V2);
+        let written = paths::of_kind(resource, Version::V2);
         let definitions = custom::definitions(resource, &declared, Version::V2);
         let (written, definitions) = (Value::Object(written.paths), Value::Object(definitions));
         let piece = Arc::new(written_piece(&written, &definitions));

@@ -1,5 +1,5 @@
-//! A watch of a custom kind that a webhook converts: what the cache tells goes through the hook before
-//! it is written.
+//! A watch of a custom kind that a webhook converts, or that selects by a field which only another
+//! version than the stored one has: what the cache tells is converted before it is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub(super) async fn convert(
     watch.subscription.initial = match std::mem::replace(&mut watch.subscription.initial, none) {
         Initial::State(snapshot) => {
             let entries = snapshot.range(&selection.prefix, "");
-            let entries = entries.filter(|entry| selection.matches(entry));
+            let entries = entries.filter(|entry| selection.may_match(entry));
             let entries = entries.cloned().collect();
-            let shown = converted::as_shown(server, resource, entries).await?;
+            let shown = converted::as_selected(server, resource, entries).await?;
             Initial::State(Snapshot::of(shown, snapshot.revision))
         }
         Initial::Changes(changes) => {
@@ -80,7 +80,7 @@ async fn all(
         .iter()
         .flat_map(|change| [&change.current, &change.previous]);
     let entries = entries.flatten().cloned().collect();
-    let mut shown = converted::as_shown(server, resource, entries)
+    let mut shown = converted::as_selected(server, resource, entries)
         .await?
         .into_iter();
     let mut take = |entry: &Option<_>| entry.as_ref().and_then(|_| shown.next());

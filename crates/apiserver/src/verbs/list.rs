@@ -29,23 +29,47 @@ pub(crate) async fn list(
     resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     let selection = Selection::of(context, resource)?;
-    let mut page = page(context, resource, &selection).await?;
-    if converted::needs_hook(resource).is_some() {
-        let entries = page.items.iter().cloned().collect();
-        let converted = converted::as_shown(&context.server, resource, entries).await?;
-        page.items = Items::Some(converted);
-    }
+    let page = page(context, resource, &selection).await?;
     list_body::render(context, resource, page).await
 }
 
-/// The entries that the options of a request ask for.
+/// The entries that the options of a request ask for. Those that a webhook converts are converted.
 pub(super) async fn page(
     context: &Context,
     resource: &Arc<Resource>,
     selection: &Selection,
 ) -> Result<Page, Status> {
+    let mut request = ListRequest::parse(context)?;
+    let server = &context.server;
+    if !selection.is_late() {
+        let mut page = stored_page(context, resource, selection, &request).await?;
+        if converted::needs_hook(resource).is_some() {
+            let entries = page.items.iter().cloned().collect();
+            page.items = Items::Some(converted::as_shown(server, resource, entries).await?);
+        }
+        return Ok(page);
+    }
+    let limit = std::mem::take(&mut request.limit);
+    let mut page = stored_page(context, resource, selection, &request).await?;
+    let entries = page.items.iter().cloned().collect();
+    let mut entries = converted::as_selected(server, resource, entries).await?;
+    entries.retain(|entry| selection.matches(entry));
+    if limit > 0 && entries.len() > limit {
+        entries.truncate(limit);
+        let last = entries.last();
+        page.next = last.map(|last| Token::after(page.revision, &last.key).text());
+    }
+    page.items = Items::Some(entries);
+    Ok(page)
+}
+
+async fn stored_page(
+    context: &Context,
+    resource: &Arc<Resource>,
+    selection: &Selection,
+    request: &ListRequest,
+) -> Result<Page, Status> {
     let kind = context.server.objects.kind(resource)?;
-    let request = ListRequest::parse(context)?;
     Ok(match &request.position {
         Position::Newest { at_least, start } => {
             match at_least {
@@ -227,7 +251,7 @@ fn from_cache(
             more = true;
             break;
         }
-        if selection.matches(entry) {
+        if selection.may_match(entry) {
             entries.push(entry.clone());
         }
     }
@@ -311,7 +335,7 @@ async fn from_history(
                     Arc::new(decoded?)
                 }
             };
-            if selection.matches(&entry) {
+            if selection.may_match(&entry) {
                 entries.push(entry);
             }
         }

@@ -12,6 +12,7 @@ pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     selective: bool,
+    late: bool,
 }
 
 impl Selection {
@@ -61,12 +62,33 @@ impl Selection {
             _ => String::new(),
         };
         let selective = !labels.is_everything() || !fields.is_everything();
+        let mut named = fields.requirements().iter();
+        let names_declared = named.any(|one| !of_metadata(&one.field));
+        let late = custom.is_some_and(|custom| match custom.kind.is_converted_by_webhook {
+            true => selective,
+            false => names_declared && !resource.is_storage_version(),
+        });
         Ok(Selection {
             prefix,
             labels,
             fields,
             selective,
+            late,
         })
+    }
+
+    /// Whether only the converted object says if it is asked for: versions of a custom kind have
+    /// selectable fields of their own, and a webhook may change labels.
+    pub fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// Whether an entry as it is stored can turn out to be asked for.
+    pub fn may_match(&self, entry: &CachedObject) -> bool {
+        match self.late {
+            true => entry.key.starts_with(&self.prefix),
+            false => self.matches(entry),
+        }
     }
 
     pub fn matches(&self, entry: &CachedObject) -> bool {
@@ -91,6 +113,7 @@ impl Selection {
         Requirement::of(
             ["metadata.name", "spec.nodeName"]
                 .into_iter()
+                .filter(|field| !self.late || *field == "metadata.name")
                 .filter_map(|field| Some((field, self.fields.exact(field)?))),
         )
     }

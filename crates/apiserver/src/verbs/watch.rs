@@ -97,7 +97,7 @@ pub(crate) async fn watch(
     let needs_hook = converted::needs_hook(resource).is_some();
     let stream = match content {
         Ok(mut watch) => {
-            if needs_hook {
+            if needs_hook || selection.is_late() {
                 converted_watch::convert(&context, resource, &selection, &mut watch).await?;
             }
             let after = match from {

@@ -108,6 +108,54 @@ async fn objects_are_converted_by_the_hook_wherever_they_are_shown() {
 }
 
 #[tokio::test]
+async fn selectors_are_about_objects_as_the_hook_converts_them() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let server = HookServer::start(|_, asked| Reply::Json(convert(asked))).await;
+    let mut definition = converted_by(&server);
+    if let Some(newer) = definition.list_at_mut(&["spec", "versions"]).last_mut() {
+        let fields = api::document!([{"jsonPath": ".spec.paint"}]);
+        newer.set(&["selectableFields"], fields);
+    }
+    establish(&admin, &definition).await;
+    for (name, color) in [("a", "blue"), ("b", "red"), ("c", "red")] {
+        let widget = widget(name, api::document!({"color": color}));
+        admin.post(WIDGETS, &widget).await.expect(201);
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list.list_at(&["items"]).iter();
+        items
+            .map(|item| item.str_at(&["metadata", "name"]).to_string())
+            .collect()
+    };
+    let stored = format!("{WIDGETS}?fieldSelector=spec.color=red");
+    assert_eq!(names(&admin.get(&stored).await.expect(200)), ["b", "c"]);
+    let newer = WIDGETS.replace("v1", "v2");
+    let red = format!("{newer}?fieldSelector=spec.paint=red");
+    assert_eq!(names(&admin.get(&red).await.expect(200)), ["b", "c"]);
+    let mut events = admin.watch(&format!("{red}&watch=true")).await;
+    for name in ["b", "c"] {
+        let (event, object) = events.next().await.unwrap();
+        assert_eq!(
+            (event.as_str(), object.str_at(&["metadata", "name"])),
+            ("ADDED", name)
+        );
+    }
+    let patch = api::document!({"spec": {"paint": "blue"}});
+    let patched = admin.merge(&format!("{newer}/b"), &patch).await;
+    patched.expect(200);
+    let (event, object) = events.next().await.unwrap();
+    assert_eq!(
+        (event.as_str(), object.str_at(&["metadata", "name"])),
+        ("DELETED", "b")
+    );
+    let deleted = admin.delete(&red).await.expect(200);
+    let item = &deleted.list_at(&["items"])[0];
+    assert_eq!(item.str_at(&["spec", "paint"]), "red");
+    assert_eq!(names(&admin.get(&newer).await.expect(200)), ["a", "b"]);
+}
+
+#[tokio::test]
 async fn a_hook_that_fails_refuses_only_what_it_would_convert() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();

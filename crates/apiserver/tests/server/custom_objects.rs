@@ -2,7 +2,9 @@
 
 use api::Value;
 
-use crate::custom_harness::{DEFINITIONS, WIDGETS, establish, version, wait_for, widget, widgets};
+use crate::custom_harness::{
+    DEFINITIONS, WIDGETS, definition, establish, version, wait_for, widget, widgets,
+};
 use crate::harness::Cluster;
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -297,4 +299,75 @@ async fn documents_describe_custom_kinds() {
     let mut groups = groups.filter(|group| group.str_at(&["metadata", "name"]) == "example.com");
     let resource = &groups.next().unwrap().list_at(&["versions"])[0].list_at(&["resources"])[0];
     assert_eq!(resource.str_at(&["responseKind", "group"]), "example.com");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_of_one_group_version_share_its_path_in_the_v2_document() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    establish(&admin, &widgets()).await;
+    establish(&admin, &definition("example.com", "gadgets", "Gadget")).await;
+    let whole = admin.get("/openapi/v2").await;
+    let text = String::from_utf8_lossy(&whole.bytes).into_owned();
+    for path in ["/apis/example.com/", "/apis/example.com/v1/"] {
+        let member = format!("\"{path}\":{{");
+        assert_eq!(text.matches(&member).count(), 1, "{path}");
+    }
+    let whole = whole.json();
+    for plural in ["widgets", "gadgets"] {
+        let path = format!("/apis/example.com/v1/{plural}");
+        assert!(whole.at(&["paths", &path]).is_some(), "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_version_is_selected_by_its_own_fields() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let mut definition = widgets();
+    let mut newer = version("v2", false);
+    newer.set(
+        &["selectableFields"],
+        api::document!([{"jsonPath": ".spec.replicas"}]),
+    );
+    definition.set(&["spec", "versions"], vec![version("v1", true), newer]);
+    establish(&admin, &definition).await;
+    for (name, replicas) in [("a", 1), ("b", 2), ("c", 2)] {
+        let widget = widget(name, api::document!({"replicas": replicas}));
+        admin.post(WIDGETS, &widget).await.expect(201);
+    }
+    let newer = format!(
+        "{}?fieldSelector=spec.replicas=2",
+        WIDGETS.replace("v1", "v2")
+    );
+    let names = |list: &Value| -> Vec<String> {
+        let items = list.list_at(&["items"]).iter();
+        items
+            .map(|item| item.str_at(&["metadata", "name"]).to_string())
+            .collect()
+    };
+    let list = admin.get(&newer).await.expect(200);
+    assert_eq!(names(&list), ["b", "c"]);
+    let first = admin.get(&format!("{newer}&limit=1")).await.expect(200);
+    assert_eq!(names(&first), ["b"]);
+    let token = first.str_at(&["metadata", "continue"]);
+    let rest = format!("{newer}&limit=1&continue={token}");
+    let rest = admin.get(&rest).await.expect(200);
+    assert_eq!(names(&rest), ["c"]);
+    assert!(!rest.has(&["metadata", "continue"]));
+    let mut events = admin.watch(&format!("{newer}&watch=true")).await;
+    for name in ["b", "c"] {
+        let (event, object) = events.next().await.unwrap();
+        assert_eq!(event, "ADDED");
+        assert_eq!(object.str_at(&["metadata", "name"]), name);
+    }
+    let patch = api::document!({"spec": {"replicas": 2}});
+    admin
+        .merge(&format!("{WIDGETS}/a"), &patch)
+        .await
+        .expect(200);
+    let (event, object) = events.next().await.unwrap();
+    assert_eq!(event, "ADDED");
+    assert_eq!(object.str_at(&["apiVersion"]), "example.com/v2");
+    assert_eq!(object.str_at(&["metadata", "name"]), "a");
 }
