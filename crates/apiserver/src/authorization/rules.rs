@@ -164,15 +164,18 @@ fn path_matches(pattern: &str, path: &str) -> bool {
     }
 }
 
+/// A review may name a subresource as part of the resource; it is then matched as a whole.
 fn resource_matches(pattern: &str, attributes: &Attributes) -> bool {
     if pattern == "*" {
         return true;
     }
-    let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
     if attributes.subresource.is_empty() {
-        return subresource.is_empty() && resource == attributes.resource;
+        return pattern == attributes.resource;
     }
-    subresource == attributes.subresource && (resource == "*" || resource == attributes.resource)
+    let of_subresource = pattern
+        .strip_suffix(attributes.subresource.as_str())
+        .and_then(|rest| rest.strip_suffix('/'));
+    of_subresource.is_some_and(|resource| resource == "*" || resource == attributes.resource)
 }
 
 #[cfg(test)]
@@ -198,6 +201,21 @@ mod tests {
             expected,
             "{verb} {resource}"
         );
+    }
+
+    #[test]
+    fn a_subresource_named_as_part_of_the_resource_is_matched_as_a_whole() {
+        let attributes = |resource: &str| Attributes {
+            verb: "update".into(),
+            is_resource: true,
+            resource: resource.into(),
+            ..Attributes::default()
+        };
+        let status = rule(r#"{"verbs":["*"],"apiGroups":[""],"resources":["pods/status"]}"#);
+        assert!(status.allows(&attributes("pods/status")));
+        assert!(!status.allows(&attributes("pods")));
+        let of_all = rule(r#"{"verbs":["*"],"apiGroups":[""],"resources":["*/status"]}"#);
+        assert!(!of_all.allows(&attributes("pods/status")));
     }
 
     #[test]
