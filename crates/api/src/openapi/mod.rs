@@ -60,8 +60,9 @@ pub struct Documents {
 /// The documents of one group.
 struct OfGroup {
     group: Arc<Group>,
-    /// By version.
-    versions: BTreeMap<String, OfVersion>,
+    /// By the name of the version. They are few, and there may be thousands of groups: a tree would
+    /// reserve room for ten more.
+    versions: Box<[(String, OfVersion)]>,
     /// At `/openapi/v3/apis/<group>`.
     root: OnceLock<Document>,
 }
@@ -114,7 +115,7 @@ impl Documents {
         for group in kinds.snapshot.groups() {
             let group = self.of_group(group);
             let name = group.group.name();
-            for version in group.versions.keys() {
+            for (version, _) in &group.versions {
                 let path = match name {
                     "" => format!("api/{version}"),
                     _ => format!("apis/{}", api_version(name, version)),
@@ -187,13 +188,19 @@ impl OfGroup {
         }
         OfGroup {
             group,
-            versions,
+            versions: versions.into_iter().collect(),
             root: OnceLock::new(),
         }
     }
 
+    fn known(&self, version: &str) -> Option<&OfVersion> {
+        let mut versions = self.versions.iter();
+        let found = versions.find(|(known, _)| known == version)?;
+        Some(&found.1)
+    }
+
     fn version(&self, kinds: Kinds<'_>, version: &str) -> Option<Document> {
-        let known = self.versions.get(version)?;
+        let known = self.known(version)?;
         if known.has_custom {
             return Some(Document {
                 body: self.write(kinds, version).into(),
@@ -207,7 +214,7 @@ impl OfGroup {
     }
 
     fn etag(&self, kinds: Kinds<'_>, version: &str) -> String {
-        let Some(known) = self.versions.get(version) else {
+        let Some(known) = self.known(version) else {
             return String::new();
         };
         let made = known.etag.get_or_init(|| match known.has_custom {
