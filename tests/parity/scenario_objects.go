@@ -35,6 +35,9 @@ func single(sample *Sample, name string, run func(session *Session, path string,
 func metadataCases(sample *Sample) []Case {
 	var cases []Case
 	post := func(name string, metadata map[string]any) {
+		if sample.Passing && strings.HasPrefix(name, "resource version") {
+			return // In a dry run upstream does not look at it.
+		}
 		cases = append(cases, single(sample, "metadata "+name, func(session *Session, path string, object map[string]any) {
 			whole := object["metadata"].(map[string]any)
 			for field, value := range metadata {

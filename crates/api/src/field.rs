@@ -170,6 +170,11 @@ impl FieldError {
         FieldError::new(path, FieldErrorKind::TooLong, detail)
     }
 
+    /// Where no length would do.
+    pub fn too_long_at_all(path: &Path) -> FieldError {
+        FieldError::new(path, FieldErrorKind::TooLong, "value is too long")
+    }
+
     pub fn too_many(path: &Path, actual: usize, most: usize) -> FieldError {
         let unit = if most == 1 { "item" } else { "items" };
         let detail = format!("must have at most {most} {unit}");

@@ -65,8 +65,9 @@ pub struct Documents {
 /// The documents of one group.
 struct OfGroup {
     group: Arc<Group>,
-    /// By version.
-    versions: BTreeMap<String, OfVersion>,
+    /// By the name of the version. They are few, and there may be thousands of groups: a tree would
+    /// reserve room for ten more.
+    versions: Box<[(String, OfVersion)]>,
     /// At `/openapi/v3/apis/<group>`.
     root: OnceLock<Document>,
 }
@@ -117,7 +118,7 @@ impl Documents {
         for group in kinds.snapshot.groups() {
             let group = self.of_group(group);
             let name = group.group.name();
-            for version in group.versions.keys() {
+            for (version, _) in &group.versions {
                 let path = match name {
                     "" => format!("api/{version}"),
                     _ => format!("apis/{}", api_version(name, version)),
@@ -149,7 +150,7 @@ impl Documents {
     }
 
     fn version(&self, kinds: Kinds<'_>, group: &OfGroup, version: &str) -> Option<Document> {
-        let known = group.versions.get(version)?;
+        let known = group.known(version)?;
         let etag = group.etag(version).to_string();
         if known.has_custom {
             let body = group.write(kinds, version).into();
@@ -206,14 +207,20 @@ impl OfGroup {
         }
         OfGroup {
             group,
-            versions,
+            versions: versions.into_iter().collect(),
             root: OnceLock::new(),
         }
     }
 
+    fn known(&self, version: &str) -> Option<&OfVersion> {
+        let mut versions = self.versions.iter();
+        let found = versions.find(|(known, _)| known == version)?;
+        Some(&found.1)
+    }
+
     /// Changes when a kind of the version does, and with the program.
     fn etag(&self, version: &str) -> &str {
-        let Some(known) = self.versions.get(version) else {
+        let Some(known) = self.known(version) else {
             return "";
         };
         known.etag.get_or_init(|| {

@@ -218,4 +218,22 @@ mod tests {
         );
         assert_eq!(begin_of(document, "x"), None);
     }
+
+    #[test]
+    fn what_an_extension_server_takes_over_is_there_once() {
+        let local = br#"{"definitions":{"a.T":{"x":1},"b.U":{}},"paths":{"/apis/a/v1":{},"/apis/a/v1/ts":{},"/apis/a/v10/ts":{}}}"#;
+        let part = V2Part {
+            definitions: vec![(r#""a.T""#.into(), "{}".into())],
+            paths: vec![(r#""/apis/a/v1/ts""#.into(), "{}".into())],
+            etag: String::new(),
+            protobuf: Bytes::new(),
+        };
+        let parts = [Arc::new(part)];
+        let rest = without_paths(local, &["/apis/a/v1".to_string()], &parts);
+        let merged = String::from_utf8(merged_json(&rest, &parts).unwrap()).unwrap();
+        assert_eq!(
+            merged,
+            r#"{"definitions":{"a.T":{},"b.U":{}},"paths":{"/apis/a/v1/ts":{},"/apis/a/v10/ts":{}}}"#
+        );
+    }
 }

@@ -91,7 +91,7 @@ impl View for AsScale<'_> {
 
     fn put(&self, object: &mut Value, shown: &Value) -> Result<(), Status> {
         if *shown != self.of(object) {
-            let replicas = replicas_of(object, shown)?;
+            let replicas = replicas_of(self.0, object, shown)?;
             set_replicas(self.0, object, replicas);
         }
         Ok(())
@@ -137,7 +137,7 @@ fn with_scale(
 }
 
 fn replaced(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, Status> {
-    let replicas = replicas_of(old, scale)?;
+    let replicas = replicas_of(resource, old, scale)?;
     let mut new = old.clone();
     set_replicas(resource, &mut new, replicas);
     new.set(
@@ -155,7 +155,7 @@ fn set_replicas(resource: &Resource, object: &mut Value, replicas: i64) {
 }
 
 /// The replicas that a Scale of this object asks for.
-fn replicas_of(old: &Value, scale: &Value) -> Result<i64, Status> {
+fn replicas_of(resource: &Resource, old: &Value, scale: &Value) -> Result<i64, Status> {
     let replicas = match scale.at(&["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(Value::Integer(number)) => *number,

@@ -68,6 +68,7 @@ impl Problem {
             What::Type(_, found) => FieldError::type_invalid(&path, found, message),
             What::TypeOfText(_, text) => FieldError::type_invalid(&path, text, message),
             What::Required => FieldError::required(&path, ""),
+            What::TooLong(most) if most < 0 => FieldError::too_long_at_all(&path),
             What::TooLong(most) => FieldError::too_long(&path, count(most)),
             What::TooShort(_, text) | What::Pattern(_, text) => {
                 FieldError::invalid(&path, text, message)

@@ -36,6 +36,13 @@ pub struct CustomResourceDefinition {
 }
 
 impl Strategy for CustomResourceDefinition {
+    fn metadata_rules(&self) -> metadata::Rules {
+        metadata::Rules {
+            known_finalizers: false,
+            ..metadata::Rules::new(self.namespaced(), self.name_rule())
+        }
+    }
+
     fn namespaced(&self) -> bool {
         false
     }
@@ -87,9 +94,11 @@ impl Strategy for CustomResourceDefinition {
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = metadata::validate(object, self.metadata_rules());
-        if let Some(error) = wrong_name(object) {
-            let last = errors.iter().rposition(|known| known.path == error.path);
-            errors.insert(last.map_or(0, |last| last + 1), error);
+        for field in ["name", "generateName"] {
+            if let Some(error) = wrong_name(object, field) {
+                let last = errors.iter().rposition(|known| known.path == error.path);
+                errors.insert(last.map_or(0, |last| last + 1), error);
+            }
         }
         errors.extend(self.validate_content(object));
         errors
@@ -284,12 +293,13 @@ fn record_storage_version(object: &mut Value) {
     }
 }
 
-fn wrong_name(object: &Value) -> Option<FieldError> {
-    let name = object.str_at(&["metadata", "name"]);
+/// The same holds for the beginning of a generated name, so that there can be none.
+fn wrong_name(object: &Value, field: &str) -> Option<FieldError> {
+    let name = object.str_at(&["metadata", field]);
     let plural = object.str_at(&["spec", "names", "plural"]);
     let wanted = format!("{plural}.{}", object.str_at(&["spec", "group"]));
     (!name.is_empty() && name != wanted).then(|| {
-        let path = Path::new("metadata").child("name");
+        let path = Path::new("metadata").child(field);
         FieldError::invalid(&path, name, "must be spec.names.plural+\".\"+spec.group")
     })
 }

@@ -300,7 +300,8 @@ impl Checker<'_> {
             }
             Some(ItemProps::Several(schemas)) => {
                 let why = "must only have a single schema if x-kubernetes-list-type is map";
-                self.push(FieldError::invalid(&items_path, schemas.to_vec(), why));
+                let shown = crate::document!({"Schema": null, "JSONSchemas": schemas.to_vec()});
+                self.push(FieldError::invalid(&items_path, shown, why));
                 return;
             }
             Some(ItemProps::One(item)) => item,
