@@ -24,10 +24,6 @@ const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 
 impl Strategy for Job {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Jobs leave their pods behind unless told otherwise, which surprises.
     fn delete_warning(&self) -> Option<&'static str> {
         Some(
