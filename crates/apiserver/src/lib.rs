@@ -7,6 +7,7 @@ mod address_repair;
 mod admission;
 mod admission_config;
 mod admission_hooks;
+mod admission_policies;
 mod aggregation;
 mod allocation;
 mod authentication;
@@ -235,6 +236,7 @@ impl ApiServer {
             stop: stop.clone(),
             webhooks,
             hooks: admission_hooks::AdmissionHooks::new(&cache),
+            policies: admission_policies::AdmissionPolicies::new(&cache),
             cache,
             authenticator,
             services,

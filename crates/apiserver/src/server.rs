@@ -11,6 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admission_config::AdmissionConfig;
 use crate::admission_hooks::AdmissionHooks;
+use crate::admission_policies::AdmissionPolicies;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
@@ -45,6 +46,7 @@ pub(crate) struct Server {
     /// The ways to the webhooks that are configured.
     pub webhooks: WebhookClient,
     pub hooks: AdmissionHooks,
+    pub policies: AdmissionPolicies,
     /// What kubelets said of late about the use of nodes and pods.
     pub usage: Samples,
     pub metrics: Metrics,

@@ -166,17 +166,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
         "mutatingadmissionpolicybindings",
         "",
     ),
-    (
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicies",
-        "",
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicybindings",
-        "",
-    ),
-    ("flowcontrol.apiserver.k8s.io", "", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
     // deprecated since v1.19.
     ("", "componentstatuses", ""),

@@ -10,6 +10,7 @@ use cel::value::Value;
 use cel::{Environment, EvalError, Limits, Variables};
 
 use super::dynamic::dynamic;
+use super::patch_types::MutationTypes;
 use crate::document;
 
 const REQUEST: &str = "kubernetes.AdmissionRequest";
@@ -44,6 +45,7 @@ pub struct AdmissionProgram {
 }
 
 /// What the variables stand for.
+#[derive(Clone)]
 pub struct AdmissionInput<'a> {
     pub object: Option<&'a document::Value>,
     pub old_object: Option<&'a document::Value>,
@@ -60,7 +62,16 @@ pub fn compile(
     available: Available,
     result_types: &[Type],
 ) -> Result<AdmissionProgram, AdmissionCompileError> {
-    let checked = environment(available)
+    compile_in(environment(available), text, result_types)
+}
+
+/// As [`compile`], in an environment that was made of one of admission's.
+pub(super) fn compile_in(
+    environment: &Environment,
+    text: &str,
+    result_types: &[Type],
+) -> Result<AdmissionProgram, AdmissionCompileError> {
+    let checked = environment
         .compile(text)
         .map_err(|errors| AdmissionCompileError::Compile(errors.to_string()))?;
     let found = checked.result_type();
@@ -88,11 +99,20 @@ pub fn compile(
 impl AdmissionProgram {
     /// Runs it. `cost` is what it may cost.
     pub fn evaluate<'a>(&'a self, input: &'a AdmissionInput<'a>, cost: u64) -> cel::Outcome<'a> {
+        self.evaluate_with(&input, cost)
+    }
+
+    /// Runs it with other variables.
+    pub(super) fn evaluate_with<'a>(
+        &self,
+        variables: &dyn Variables<'a>,
+        cost: u64,
+    ) -> cel::Outcome<'a> {
         let limits = Limits {
             cost: Some(cost),
             interrupted: None,
         };
-        self.program.evaluate(&input, limits)
+        self.program.evaluate(variables, limits)
     }
 }
 
@@ -137,11 +157,12 @@ fn requested(request: &document::Value) -> authorizer::ResourceAttributes {
 }
 
 /// The environments, one for each combination of what is available.
-fn environment(available: Available) -> &'static Environment {
+pub(super) fn environment(available: Available) -> &'static Environment {
     static ALL: LazyLock<Vec<Environment>> = LazyLock::new(|| {
         let new = Environment::for_new_expressions();
         let stored = Environment::for_stored_expressions();
         let provider: Arc<dyn TypeProvider> = Arc::new(AdmissionTypes);
+        let patches: Arc<dyn TypeProvider> = Arc::new(MutationTypes);
         let combinations = (0..16).map(|bits: usize| {
             let base = if bits & 8 == 0 { &new } else { &stored };
             let mut extension = base
@@ -163,7 +184,12 @@ fn environment(available: Available) -> &'static Environment {
                     );
             }
             if bits & 4 != 0 {
-                extension = extension.overloads(jsonpatch::overloads());
+                // The types of a request stay those of the layer below.
+                extension = extension
+                    .done()
+                    .extend()
+                    .provider(patches.clone())
+                    .overloads(jsonpatch::overloads());
             }
             extension.done()
         });

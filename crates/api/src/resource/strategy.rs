@@ -107,6 +107,18 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Like [`Strategy::validate_update`]; adds to `told` what is as wrong as it was before, about
+    /// which the client is only warned.
+    fn judge_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+        _told: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        self.validate_update(new, old, subresource)
+    }
+
     /// Everything that is wrong with the new state of an object, metadata included.
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let anything = metadata::Rules {
@@ -218,6 +230,12 @@ pub trait Strategy: Send + Sync {
     /// and a malformed resourceVersion has other words.
     fn has_watch_cache(&self) -> bool {
         true
+    }
+
+    /// Whether the server itself acts by such objects, so that a write of one is answered only when the
+    /// next request sees it.
+    fn takes_effect_at_once(&self) -> bool {
+        false
     }
 
     /// Whether the way of a new object through the cluster is recorded hop by hop.

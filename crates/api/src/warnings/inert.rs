@@ -37,6 +37,9 @@ fn word(resource: &Resource, object: &Value) -> Option<&'static str> {
         ("", "Service") if object.str_at(&["spec", "type"]) == "LoadBalancer" => {
             "this Service gets no load balancer address: none is built in; its node ports and cluster IP work"
         }
+        ("flowcontrol.apiserver.k8s.io", _) => {
+            "this object is stored but has no effect on this API server: requests are not queued by priority"
+        }
         ("resource.k8s.io", _) => {
             "this object is stored but has no effect: devices are not allocated to pods"
         }

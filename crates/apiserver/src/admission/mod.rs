@@ -12,6 +12,7 @@ pub(crate) mod namespace_lifecycle;
 mod node_restriction;
 mod node_taint;
 mod pod_security;
+mod policies;
 mod priority;
 mod runtime_class;
 mod service_account;
@@ -243,7 +244,7 @@ pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
     if !matches!(admitted.operation, Operation::Delete | Operation::Connect) {
         validating_plugins(admitted).await?;
     }
-    // ValidatingAdmissionPolicy stands here, between the plugins and the hooks.
+    policies::validate(admitted).await?;
     webhooks::validate(admitted).await
 }
 

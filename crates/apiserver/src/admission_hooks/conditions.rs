@@ -120,9 +120,9 @@ fn worded(text: &str, error: &EvalError) -> String {
 }
 
 /// Asks the server's authorizer on behalf of who sent the request.
-struct RequestAuthorizer {
-    authorizer: Arc<Authorizer>,
-    identity: Arc<Identity>,
+pub(crate) struct RequestAuthorizer {
+    pub authorizer: Arc<Authorizer>,
+    pub identity: Arc<Identity>,
 }
 
 impl checks::Authorizer for RequestAuthorizer {

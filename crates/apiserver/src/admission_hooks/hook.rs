@@ -123,7 +123,7 @@ impl Hook {
 }
 
 /// Selectors are written with their default, which is everything.
-fn selector(hook: &Value, field: &str) -> Selector {
+pub(crate) fn selector(hook: &Value, field: &str) -> Selector {
     match hook.get(field) {
         None | Some(Value::Null) => Ok(LabelSelector::everything()),
         Some(document) => {

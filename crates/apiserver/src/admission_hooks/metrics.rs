@@ -19,7 +19,9 @@ const HIGHEST_CODE: u16 = 600;
 #[derive(Default)]
 pub(crate) struct HookMetrics {
     /// Held for moments only.
-    counted: Mutex<BTreeMap<(Phase, String), OfHook>>,
+    counted: Mutex<Counted>,
+    /// Of policies, of which only the match conditions are counted here. Held for moments only.
+    of_policies: Mutex<Counted>,
 }
 
 /// What is counted about one hook.
@@ -36,7 +38,7 @@ struct OfHook {
 }
 
 #[derive(Clone)]
-struct Histogram<const BUCKETS: usize> {
+pub(crate) struct Histogram<const BUCKETS: usize> {
     counts: [u64; BUCKETS],
     seconds: f64,
 }
@@ -52,13 +54,23 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// `bounds` are one fewer than the buckets: the last is for everything above.
-    fn observe(&mut self, took: Duration, bounds: &[f64]) {
+    pub fn observe(&mut self, took: Duration, bounds: &[f64]) {
         let seconds = took.as_secs_f64();
         self.counts[bounds.partition_point(|bound| *bound < seconds)] += 1;
         self.seconds += seconds;
     }
 
-    fn write(&self, text: &mut String, name: &str, labels: &str, bounds: &[f64]) -> fmt::Result {
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    pub fn write(
+        &self,
+        text: &mut String,
+        name: &str,
+        labels: &str,
+        bounds: &[f64],
+    ) -> fmt::Result {
         let mut sum = 0;
         for (index, number) in self.counts.iter().enumerate() {
             sum += number;
@@ -133,23 +145,27 @@ impl HookMetrics {
 
     pub fn evaluated(&self, evaluated: &Excluded<'_>) {
         self.of(evaluated.phase, evaluated.hook, |counted| {
-            let operation = evaluated.operation;
-            let durations = counted.condition_durations.entry(operation).or_default();
-            durations.observe(evaluated.took, &CONDITION_BUCKETS);
-            if evaluated.errors > 0 {
-                let errors = counted.condition_errors.entry(operation).or_default();
-                *errors += evaluated.errors as u64;
-            }
-            if evaluated.is_excluded {
-                *counted.condition_exclusions.entry(operation).or_default() += 1;
-            }
+            counted.note_conditions(evaluated);
         });
+    }
+
+    /// As [`HookMetrics::evaluated`], of a policy in the place of a hook.
+    pub fn policy_evaluated(&self, evaluated: &Excluded<'_>) {
+        let mut counted = self.of_policies.lock();
+        let key = (evaluated.phase, evaluated.hook.to_string());
+        counted.entry(key).or_default().note_conditions(evaluated);
     }
 
     /// Forgets the hooks that are not among these.
     pub(super) fn keep(&self, phase: Phase, names: &BTreeSet<&str>) {
         let mut counted = self.counted.lock();
         counted.retain(|(of, name), _| *of != phase || names.contains(name.as_str()));
+    }
+
+    /// Forgets the policies that are not among these.
+    pub fn keep_policies(&self, phase: Phase, is_there: impl Fn(&str) -> bool) {
+        let mut counted = self.of_policies.lock();
+        counted.retain(|(of, name), _| *of != phase || is_there(name));
     }
 
     fn of(&self, phase: Phase, hook: &str, count: impl FnOnce(&mut OfHook)) {
@@ -160,14 +176,30 @@ impl HookMetrics {
     /// Everything in Prometheus' text form.
     pub fn write(&self, text: &mut String) -> fmt::Result {
         let counted = self.counted.lock().clone();
+        let of_policies = self.of_policies.lock().clone();
         write_calls(&counted, text)?;
-        write_conditions(&counted, text)
+        write_conditions([("webhook", &counted), ("policy", &of_policies)], text)
     }
 }
 
 type Counted = BTreeMap<(Phase, String), OfHook>;
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+impl OfHook {
+    fn note_conditions(&mut self, evaluated: &Excluded<'_>) {
+        let operation = evaluated.operation;
+        let durations = self.condition_durations.entry(operation).or_default();
+        durations.observe(evaluated.took, &CONDITION_BUCKETS);
+        if evaluated.errors > 0 {
+            let errors = self.condition_errors.entry(operation).or_default();
+            *errors += evaluated.errors as u64;
+        }
+        if evaluated.is_excluded {
+            *self.condition_exclusions.entry(operation).or_default() += 1;
+        }
+    }
+}
+
+pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(text, "# HELP {name} {help}")?;
     writeln!(text, "# TYPE {name} {kind}")
 }
@@ -220,10 +252,14 @@ fn write_calls(counted: &Counted, text: &mut String) -> fmt::Result {
     Ok(())
 }
 
-fn write_conditions(counted: &Counted, text: &mut String) -> fmt::Result {
-    let labels = |phase: Phase, hook: &str, operation: &Operation| {
+fn write_conditions(counted: [(&str, &Counted); 2], text: &mut String) -> fmt::Result {
+    let labels = |of: &str, phase: Phase, hook: &str, operation: &Operation| {
         let kind = phase.of_conditions();
-        format!("kind=\"webhook\",name={hook:?},operation=\"{operation}\",type=\"{kind}\"")
+        format!("kind=\"{of}\",name={hook:?},operation=\"{operation}\",type=\"{kind}\"")
+    };
+    let each = || {
+        let kinds = counted.iter();
+        kinds.flat_map(|(of, counted)| counted.iter().map(move |(key, hook)| (*of, key, hook)))
     };
     type Chosen = fn(&OfHook) -> &BTreeMap<Operation, u64>;
     let counters: [(&str, &str, Chosen); 2] = [
@@ -240,9 +276,9 @@ fn write_conditions(counted: &Counted, text: &mut String) -> fmt::Result {
     ];
     for (name, help, chosen) in counters {
         head(text, name, "counter", help)?;
-        for ((phase, hook), of) in counted {
-            for (operation, number) in chosen(of) {
-                let labels = labels(*phase, hook, operation);
+        for (of, (phase, hook), counted) in each() {
+            for (operation, number) in chosen(counted) {
+                let labels = labels(of, *phase, hook, operation);
                 writeln!(text, "{name}{{{labels}}} {number}")?;
             }
         }
@@ -250,9 +286,9 @@ fn write_conditions(counted: &Counted, text: &mut String) -> fmt::Result {
     let name = "apiserver_admission_match_condition_evaluation_seconds";
     let help = "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).";
     head(text, name, "histogram", help)?;
-    for ((phase, hook), of) in counted {
-        for (operation, durations) in &of.condition_durations {
-            let labels = labels(*phase, hook, operation);
+    for (of, (phase, hook), counted) in each() {
+        for (operation, durations) in &counted.condition_durations {
+            let labels = labels(of, *phase, hook, operation);
             durations.write(text, name, &labels, &CONDITION_BUCKETS)?;
         }
     }

@@ -15,10 +15,10 @@ use parking_lot::RwLock;
 use crate::cache::{Cache, ResourceCache};
 use crate::webhook_client::WebhookClient;
 
-pub(crate) use conditions::{Evaluated, Question};
-pub(crate) use hook::{Hook, ReviewVersion, Selector};
-pub(crate) use metrics::{Call, Excluded, HookMetrics, Rejection};
-pub(crate) use rule::{Attributes, Operation};
+pub(crate) use conditions::{Evaluated, Question, RequestAuthorizer};
+pub(crate) use hook::{Hook, ReviewVersion, Selector, selector};
+pub(crate) use metrics::{Call, Excluded, Histogram, HookMetrics, Rejection, head};
+pub(crate) use rule::{Attributes, Operation, Rule};
 
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 

@@ -58,9 +58,9 @@ enum Managed {
 /// Remembers what was settled since the start.
 #[derive(Default)]
 pub(crate) struct Registrar {
-    /// Names that were there when this server started.
+    /// Names that were there when this server started, and still are.
     at_start: BTreeSet<String>,
-    /// Names that were settled once.
+    /// Names that were settled once, of what is served or stored.
     settled: BTreeSet<String>,
 }
 
@@ -103,6 +103,11 @@ impl Registrar {
             let desired = desired(&kinds, &name);
             let step = self.plan(&name, desired.as_ref(), current.as_deref());
             match step {
+                // Kinds come and go without end: what is gone is forgotten.
+                Step::Nothing if desired.is_none() && current.is_none() => {
+                    self.settled.remove(&name);
+                    self.at_start.remove(&name);
+                }
                 Step::Nothing => drop(self.settled.insert(name)),
                 step => steps.push((name, step, desired, current)),
             }

@@ -15,6 +15,9 @@ mod kind;
 mod names;
 mod strategy;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use api::catalogue::Catalogue;

@@ -19,6 +19,8 @@ pub(super) async fn render(context: &Context) -> Response<Body> {
     let _ = made(context, &mut text);
     let _ = connections(context, &mut text);
     let _ = context.server.hooks.metrics.write(&mut text);
+    let policies = &context.server.policies.validating.metrics;
+    let _ = policies.write(&mut text);
     let _ = build(&mut text);
     let _ = process(&Process::read().await, &mut text);
     response::bytes(

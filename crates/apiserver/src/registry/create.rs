@@ -8,6 +8,7 @@ use api::{Reason, Resource, Status, Value};
 use super::Target;
 use super::guarded_write::{self, InsertError};
 use super::owners::{MANAGED_FIELDS, owners_after};
+use super::policy_parameters;
 use super::quota::{self, Charge};
 use crate::admission::{self, Admitted};
 use crate::allocation;
@@ -213,7 +214,8 @@ impl Creation<'_> {
         }
         let errors = sent_empty.shown_in(errors);
         let name = object.str_at(&["metadata", "name"]);
-        Err(self.resource.invalid(name, errors))
+        let kind = object.str_at(&["kind"]);
+        Err(self.resource.invalid_as(kind, name, errors))
     }
 
     fn warn(&self, object: &Value) {
@@ -236,7 +238,8 @@ impl Creation<'_> {
             requested_name: &context.info.name,
             new: object,
             old: None,
-        })
+        })?;
+        policy_parameters::check(context, self.resource, object, None)
     }
 
     async fn insert(

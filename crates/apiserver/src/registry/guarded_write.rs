@@ -90,7 +90,7 @@ pub(super) async fn write(
         }
         let found = match outcome? {
             Replaced::Done(entry) => {
-                if change.must_show() {
+                if change.must_show() || target.resource.strategy().takes_effect_at_once() {
                     // It is written, also if the cache does not get there in time.
                     let _ = server.objects.reach(entry.revision).await;
                 }
@@ -135,7 +135,7 @@ async fn replace(
         new.remove(&["metadata", field]);
     }
     if !removes {
-        new = converted::as_requested(server, resource, new).await?;
+        new = converted::as_stored(server, target.requested, resource, new).await?;
     }
     let bytes = checked_bytes(&new, Some(old))?;
     if !removes && bytes == current.bytes && !current.is_stale() {
@@ -254,7 +254,7 @@ pub(super) async fn insert(
     let resource = &converted::stored_version(server, target.resource)?;
     let (namespace, name) = (target.namespace, target.name);
     let converted = match resource.is_custom() {
-        true => Some(converted::as_requested(server, resource, object.clone()).await?),
+        true => Some(converted::as_stored(server, requested, resource, object.clone()).await?),
         false => None,
     };
     let object = converted.as_ref().unwrap_or(object);
@@ -303,7 +303,12 @@ pub(super) async fn insert(
         let (revision, current) = match result? {
             TransactionResult::Committed { revision, .. } => {
                 hops.revision(context);
-                return Ok(draft.committed(revision));
+                let entry = draft.committed(revision);
+                if resource.strategy().takes_effect_at_once() {
+                    // It is written, also if the cache does not get there in time.
+                    let _ = server.objects.reach(revision).await;
+                }
+                return Ok(entry);
             }
             TransactionResult::Failed { revision, current } => (revision, current),
         };

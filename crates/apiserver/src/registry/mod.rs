@@ -35,6 +35,7 @@ mod guarded_write;
 mod owners;
 mod past_rules;
 mod patch;
+mod policy_parameters;
 mod preconditions;
 mod quota;
 mod target;

@@ -9,6 +9,7 @@ use api::{Status, Value};
 use super::Target;
 use super::guarded_write::{self, Change, Planned};
 use super::owners::{set_owners, take_owners};
+use super::policy_parameters;
 use super::preconditions;
 use super::quota::{self, Charge};
 use crate::admission::{self, Admitted, Operation};
@@ -156,12 +157,18 @@ impl Steps<'_> {
 
     fn validate(&self, new: &Value, old: &Value, sent_empty: &Empties) -> Result<(), Status> {
         let strategy = self.target.requested.strategy();
-        let errors = strategy.validate_update(new, old, self.target.subresource);
+        let mut told = Vec::new();
+        let errors = strategy.judge_update(new, old, self.target.subresource, &mut told);
+        told.into_iter().for_each(|word| self.context.warn(word));
         if errors.is_empty() {
             return Ok(());
         }
         let errors = sent_empty.shown_in(errors);
-        Err(self.target.resource.invalid(self.target.name, errors))
+        let kind = new.str_at(&["kind"]);
+        Err(self
+            .target
+            .resource
+            .invalid_as(kind, self.target.name, errors))
     }
 
     fn warn(&self, new: &Value, old: &Value) {
@@ -185,7 +192,8 @@ impl Steps<'_> {
             requested_name: &context.info.name,
             new,
             old: Some(old),
-        })
+        })?;
+        policy_parameters::check(context, self.target.resource, new, Some(old))
     }
 
     /// Validating admission.

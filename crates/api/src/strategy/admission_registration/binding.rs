@@ -27,6 +27,10 @@ impl Strategy for PolicyBinding {
         false
     }
 
+    fn takes_effect_at_once(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(resources) = object.at_mut(&["spec", "matchResources"]) {
             match_resources::default(resources);

@@ -12,7 +12,7 @@ use crate::admission_hooks::{
 
 /// The objects of a request, as they are stored.
 #[derive(Clone, Copy)]
-pub(super) struct Objects<'a> {
+pub(in crate::admission) struct Objects<'a> {
     pub new: Option<&'a Value>,
     pub old: Option<&'a Value>,
 }
@@ -55,7 +55,7 @@ fn matched_version(request: &Request<'_>, hook: &Hook) -> Option<Arc<Resource>> 
 }
 
 /// What has no namespace is in all of them.
-async fn is_in_selected_namespace(
+pub(in crate::admission) async fn is_in_selected_namespace(
     request: &Request<'_>,
     selector: &Selector,
     objects: Objects<'_>,
@@ -88,7 +88,10 @@ async fn is_in_selected_namespace(
 }
 
 /// Either object may be the one that is selected.
-fn is_selected(selector: &Selector, objects: Objects<'_>) -> Result<bool, Status> {
+pub(in crate::admission) fn is_selected(
+    selector: &Selector,
+    objects: Objects<'_>,
+) -> Result<bool, Status> {
     let selector = selector.as_ref().map_err(Status::internal)?;
     let mut either = [objects.new, objects.old].into_iter().flatten();
     Ok(selector.is_everything() || either.any(|object| selector.matches_object(object)))

@@ -25,7 +25,9 @@ mod validating;
 use super::Admitted;
 use crate::admission_hooks::GROUP;
 
+pub(super) use matching::{Objects, is_in_selected_namespace, is_selected};
 pub(super) use mutating::{Rounds, mutate};
+pub(super) use request::Request;
 pub(super) use validating::validate;
 
 /// The kinds that admission itself is configured by.

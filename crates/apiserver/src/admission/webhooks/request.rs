@@ -10,7 +10,7 @@ use crate::admission_hooks::{Attributes, Operation, ReviewVersion};
 use crate::context::Context;
 
 /// The facts of a request that stay the same for all hooks.
-pub(super) struct Request<'a> {
+pub(in crate::admission) struct Request<'a> {
     pub context: &'a Context,
     /// The version that was sent.
     pub requested: &'a Arc<Resource>,
@@ -28,7 +28,7 @@ pub(super) struct Request<'a> {
 
 /// A kind in one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind<'a> {
+pub(in crate::admission) struct Kind<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub kind: &'a str,
@@ -129,6 +129,9 @@ impl<'a> Request<'a> {
     /// An object as it is stored, in the version of `resource`.
     pub fn shown<'v>(&self, resource: &Resource, stored: &'v Value) -> Cow<'v, Value> {
         if self.is_of_kind && resource.is_custom() {
+            if stored.str_at(&["apiVersion"]) == resource.api_version() {
+                return Cow::Borrowed(stored);
+            }
             let renamed = api::conversion::custom::renamed(resource, stored.clone());
             return Cow::Owned(renamed);
         }
