@@ -1,4 +1,4 @@
-//! A watch of a custom kind that a webhook converts: what the cache tells goes through the hook before
+//! A watch of a custom kind that a webhook converts: what the cache sends goes through the hook before
 //! it is written.
 
 use std::collections::VecDeque;

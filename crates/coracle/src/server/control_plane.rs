@@ -174,7 +174,7 @@ impl ControlPlane<'_> {
                     configuration: configuration.clone(),
                     ..scheduler::Scheduler::new(
                         client.clone(),
-                        informers.anew(),
+                        informers.with_empty_caches(),
                         environment.clone(),
                         recorder.clone(),
                     )
