@@ -96,7 +96,7 @@ pub struct Status {
     pub reason: Reason,
     pub message: String,
     pub details: Option<Box<Details>>,
-    /// Where a list that can no longer be told consistently goes on, or "".
+    /// Where a list that can no longer be continued consistently goes on, or "".
     pub continue_token: String,
     /// The `Status` of somebody else, such as a webhook, which clients receive as it is.
     foreign: Option<Box<Foreign>>,

@@ -46,6 +46,7 @@ impl Context {
         info: RequestInfo,
         query: Query,
         headers: HeaderMap,
+        closing: CancellationToken,
     ) -> Context {
         let received = server.environment.now_micros();
         Context {
@@ -58,7 +59,7 @@ impl Context {
             dry_run: false,
             is_internal: false,
             received,
-            closing: CancellationToken::new(),
+            closing,
             deadline: None,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
@@ -76,6 +77,7 @@ impl Context {
             RequestInfo::default(),
             Query::default(),
             headers,
+            CancellationToken::new(),
         );
         context.is_internal = true;
         context

@@ -15,7 +15,7 @@ pub struct Identity {
 }
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The extra that tells which credential was shown.
+/// The extra that says which credential was used.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
@@ -36,7 +36,7 @@ impl Identity {
         }
     }
 
-    /// A user with exactly these groups, as it is told to extension API servers.
+    /// A user with exactly these groups, as extension API servers see it.
     pub(crate) fn exactly(user: &str, groups: &[&str]) -> Identity {
         Identity {
             user: user.to_string(),
@@ -55,7 +55,7 @@ impl Identity {
         }
     }
 
-    /// Who this is, as reviews and webhooks tell it.
+    /// Who this is, as reviews and webhooks show it.
     pub(crate) fn user_info(&self) -> api::Value {
         let mut info = api::document!({"username": self.user, "groups": self.groups});
         if !self.uid.is_empty() {

@@ -86,7 +86,7 @@ pub use identity::Identity;
 pub use in_process::InProcess;
 pub use served_kinds::AddKindError;
 
-/// History is kept this long for lists that are being paged through, unless told otherwise.
+/// History is kept this long for lists that are being paged through, unless configured otherwise.
 pub const COMPACTION: Duration = Duration::from_secs(300);
 
 /// What the server needs to know and is given.

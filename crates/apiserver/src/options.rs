@@ -1,4 +1,4 @@
-//! The options of a write that come with its query: checked together, told as one error.
+//! The options of a write that come with its query: checked together, answered as one error.
 
 use api::field::{FieldError, Path};
 use api::{Cause, Status};

@@ -95,6 +95,9 @@ pub(crate) fn decode(text: &str, plus: bool) -> String {
 /// such a path has no one reading.
 pub(crate) fn decode_path(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
+    if !bytes.contains(&b'%') {
+        return Some(path.to_string());
+    }
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some((byte, after)) = rest.split_first() {

@@ -60,7 +60,9 @@ impl RequestInfo {
     }
 
     fn read(&mut self, kinds: &Snapshot, path: &str, query: &Query) {
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        // The path of an object has at most eight segments, so that this allocates once.
+        let mut parts: Vec<&str> = Vec::with_capacity(8);
+        parts.extend(path.trim_matches('/').split('/'));
         let mut rest = match parts.first().copied() {
             Some("api") if parts.len() > 2 => {
                 self.version = parts[1].to_string();

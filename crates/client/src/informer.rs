@@ -50,7 +50,7 @@ impl Informers {
 
     /// New informers for the same client, with empty caches. Their objects are never older than this
     /// call: a leader must not act on what it knew before it was elected.
-    pub fn anew(&self) -> Informers {
+    pub fn with_empty_caches(&self) -> Informers {
         Informers::new(self.shared.client.clone(), self.shared.environment.clone())
     }
 

@@ -142,7 +142,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         holder,
     };
     let lead = |term| {
-        let informers = config.informers.anew();
+        let informers = config.informers.with_empty_caches();
         let config = Config {
             informers,
             ..config.clone()

@@ -153,7 +153,7 @@ impl NodeIdentity {
         environment: &Environment,
     ) -> Result<NodeIdentity> {
         if settings.is_servers_own() {
-            Claims::lock()?.claim_beside_server(&settings, &layout.data_dir)?;
+            Claims::lock()?.claim_alongside_server(&settings, &layout.data_dir)?;
             let prepared = prepare::set_up(layout, settings, environment)?;
             return Ok(NodeIdentity {
                 kubelet_tls: prepared.pki.server_tls(&prepared.pki.kubelet_server)?,

@@ -79,7 +79,7 @@ pub fn run_scheduler(arguments: SchedulerArguments) -> Result<ExitCode> {
         let lead = |term| {
             scheduler::run(
                 client.clone(),
-                informers.anew(),
+                informers.with_empty_caches(),
                 environment.clone(),
                 Recorder::off(),
                 term,

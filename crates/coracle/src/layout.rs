@@ -193,6 +193,24 @@ impl Layout {
 }
 
 impl Settings {
+    /// Those of the first node of a cluster with the default ranges and ports.
+    #[cfg(test)]
+    pub fn example() -> Settings {
+        Settings {
+            cluster_id: "00c0de".into(),
+            node_name: "n".into(),
+            pod_range: "10.244.0.0/16".into(),
+            service_range: "10.96.0.0/12".into(),
+            api_port: 6443,
+            kubelet_port: 10250,
+            node_index: 0,
+            node_address: None,
+            joined: false,
+            several_pod_ranges: false,
+            runtime_endpoint: None,
+        }
+    }
+
     /// The directory for sockets, namespaces and bundles of this cluster. A reboot empties it.
     pub fn run_dir(&self) -> PathBuf {
         Path::new(RUN_ROOT).join(&self.cluster_id)
@@ -377,19 +395,7 @@ mod tests {
 
     #[test]
     fn addresses_are_inside_their_range() {
-        let settings = Settings {
-            cluster_id: "00c0de".into(),
-            node_name: "n".into(),
-            pod_range: "10.244.0.0/16".into(),
-            service_range: "10.96.0.0/12".into(),
-            api_port: 6443,
-            kubelet_port: 10250,
-            node_index: 0,
-            node_address: None,
-            joined: false,
-            several_pod_ranges: false,
-            runtime_endpoint: None,
-        };
+        let settings = Settings::example();
         assert_eq!(
             settings.service_address(10).unwrap().to_string(),
             "10.96.0.10"

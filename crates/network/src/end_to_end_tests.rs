@@ -1,5 +1,5 @@
 //! Proxy and DNS as they run in a cluster: fed by informers over a small scripted API, used by a pod
-//! with real packets. A pod asks the DNS service for a name and connects to what it is told.
+//! with real packets. A pod asks the DNS service for a name and connects to the answer.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

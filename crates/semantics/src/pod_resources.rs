@@ -137,7 +137,7 @@ fn pod_level(list: Option<&ResourceList>) -> Amounts<'_> {
     amounts
 }
 
-/// Sums over the containers; `of` is asked for each of them and told whether it may be resized,
+/// Sums over the containers; `of` is called for each of them, with whether it may be resized,
 /// which plain init containers may not.
 fn aggregate<'a>(
     spec: &'a PodSpec,

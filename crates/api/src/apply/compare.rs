@@ -20,7 +20,7 @@ pub(super) struct Comparison {
 }
 
 /// Compares two states; an absent one has no fields. `None` when a list has items that cannot be
-/// told apart from others, for lack of a key.
+/// distinguished from others, for lack of a key.
 pub(super) fn compare(
     place: Place<'_>,
     old: Option<&Value>,

@@ -1,4 +1,4 @@
-//! Fields that an applier would change and others own, and how that is told.
+//! Fields that an applier would change and others own, and the error about it.
 
 use super::element;
 use super::entries::{Entry, Operation};

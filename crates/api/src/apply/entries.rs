@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub fields: FieldSet,
 }
 
-/// What tells owners apart.
+/// What distinguishes owners.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     operation: Operation,

@@ -1,4 +1,4 @@
-//! Sets of fields of one object, as `managedFields` tells them: a tree whose edges are path elements
+//! Sets of fields of one object, as `managedFields` records them: a tree whose edges are path elements
 //! in their written form (see `element`), and whose nodes may be members.
 //!
 //! Example: `{"f:data":{".":{},"f:a":{}}}` has the members `.data` and `.data.a`.

@@ -44,7 +44,7 @@ const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 /// A write, as far as ownership cares.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
-    /// Who writes; "" is told as `unknown`.
+    /// Who writes; "" is shown as `unknown`.
     pub manager: &'a str,
     /// What is written: "" for the object itself.
     pub subresource: &'a str,
@@ -181,7 +181,7 @@ fn owners_of_write(write: &Write<'_>, live: Option<&Value>, asked: Option<Value>
     }
     if let Some(Value::Array(list)) = &asked {
         let is_reset = match list.as_slice() {
-            // Upstream cannot tell an empty list of a custom resource from none.
+            // Upstream cannot distinguish an empty list of a custom resource from none.
             [] => !matches!(write.kind.place, Place::Custom(..)),
             [only] => only.as_object().is_some_and(|entry| entry.is_empty()),
             _ => false,

@@ -2,7 +2,7 @@
 //! each owned item by item or as a whole.
 //!
 //! Built-in kinds answer from `schema::Shape`, custom ones from the schema of their definition. Below
-//! an embedded object nothing is declared; what stands there is told by the value itself.
+//! an embedded object nothing is declared; the value itself says what is there.
 
 use crate::custom::{self, Additional, Kind, ListType, MapType, Node};
 use crate::document::{Object, Value};
@@ -60,14 +60,14 @@ pub(super) enum Items<'a> {
     Set {
         item: Place<'a>,
     },
-    /// Items are told apart by these fields.
+    /// Items are distinguished by these fields.
     Keyed {
         keys: Keys<'a>,
         item: Place<'a>,
     },
 }
 
-/// The names of the fields that tell items apart.
+/// The names of the fields that distinguish items.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keys<'a> {
     BuiltIn(&'static [&'static str]),
@@ -99,7 +99,7 @@ impl<'a> Custom<'a> {
     fn form(self, value: Option<&Value>) -> Form<'a> {
         match self.node.kind() {
             _ if self.node.is_int_or_string() => Form::Scalar(Scalar::Any),
-            // What a format says is told by the value.
+            // The value itself says what a format would say.
             Kind::String if !matches!(self.node.format(), "" | "byte") => Form::Scalar(Scalar::Any),
             Kind::String => Form::Scalar(Scalar::String),
             Kind::Boolean => Form::Scalar(Scalar::Bool),

@@ -7,7 +7,7 @@ use crate::document::Value;
 use crate::field::quote;
 use crate::repeats::Seen;
 
-/// More problems than this are not told: each shows its whole path.
+/// More problems than this are not reported: each shows its whole path.
 const MOST_PROBLEMS: usize = 100;
 
 /// All problems as one text, or nothing.

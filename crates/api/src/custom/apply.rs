@@ -1,5 +1,5 @@
 //! What server-side apply must know of a place: whether it is owned as a whole or in parts, and how
-//! the items of a list are told apart.
+//! the items of a list are distinguished.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub enum Form {
     Bool,
     /// Text or number, or a text with a format.
     AnyScalar,
-    /// Owned item by item unless atomic; items of a set are told apart by value, of a map by keys.
+    /// Owned item by item unless atomic; items of a set are distinguished by value, of a map by keys.
     List {
         list_type: ListType,
     },

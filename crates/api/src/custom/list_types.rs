@@ -78,7 +78,7 @@ impl Key {
     }
 }
 
-/// The indices of the values that are there for the second time; a third one is not told.
+/// The indices of the values that are there for the second time; a third one is not reported.
 fn second_occurrences(keys: impl Iterator<Item = Key>) -> Vec<usize> {
     let mut seen: BTreeMap<Key, usize> = BTreeMap::new();
     let mut again = Vec::new();

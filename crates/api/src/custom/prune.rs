@@ -14,7 +14,7 @@ pub(super) struct Pruned {
     told: usize,
 }
 
-/// More bytes of paths than this are not told.
+/// More bytes of paths than this are not reported.
 const MOST_TOLD: usize = 1 << 20;
 
 impl Pruned {

@@ -141,7 +141,7 @@ pub(super) fn paths_of(resource: &Resource) -> Vec<Path<'_>> {
             operations: on(resource, subresource.name, &verbs, ""),
         });
     }
-    // Upstream does not tell of these for custom kinds.
+    // Upstream does not describe these for custom kinds.
     if resource.has_verb("watch") && !resource.is_custom() {
         paths.extend(watches(resource, &root));
     }

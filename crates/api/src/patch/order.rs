@@ -7,7 +7,7 @@ use crate::document::Value;
 use crate::patch::Error;
 use crate::steps;
 
-/// What tells two elements apart: the value of the merge key, or the scalar itself.
+/// What distinguishes two elements: the value of the merge key, or the scalar itself.
 pub fn identity<'a>(item: &'a Value, merge_key: &str) -> Option<&'a Value> {
     match merge_key {
         "" => Some(item),

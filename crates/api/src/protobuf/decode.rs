@@ -170,7 +170,7 @@ fn single(
             while let Some((_, payload)) = reader.next(name)? {
                 values.push(single(&payload, item, definition, depth)?);
             }
-            // Go cannot tell an empty one from none.
+            // Go cannot distinguish an empty one from none.
             match values.is_empty() {
                 true => Value::Null,
                 false => Value::Array(values),

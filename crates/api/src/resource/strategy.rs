@@ -27,7 +27,9 @@ use crate::metadata::{self, NameRule};
 /// A delete calls `graceful_delete` and `dependents`, and `prepare_deleting` for an object that stays
 /// for now, all after admission.
 pub trait Strategy: Send + Sync {
-    fn namespaced(&self) -> bool;
+    fn namespaced(&self) -> bool {
+        true
+    }
 
     fn name_rule(&self) -> NameRule {
         NameRule::DnsSubdomain

@@ -66,7 +66,7 @@ struct Checker {
     go_struct: &'static str,
     /// Set where Go uses a decoder that is not strict.
     lenient: bool,
-    /// Whether types are told as the converter of unstructured objects tells them.
+    /// Whether types are named as the converter of unstructured objects names them.
     restoring: bool,
 }
 

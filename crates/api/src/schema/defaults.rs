@@ -93,7 +93,7 @@ fn below(kind: &Type, value: &mut Value, change: fn(&Definition, &mut Value)) {
     }
 }
 
-/// The zero of a field without a pointer cannot be told from absence: such a default says nothing.
+/// The zero of a field without a pointer cannot be distinguished from absence: such a default says nothing.
 fn declared_default(field: &Field) -> Option<Value> {
     if field.default.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Lists and maps that were sent empty rather than left out. Go tells the two apart until the
+//! Lists and maps that were sent empty rather than left out. Go distinguishes the two until the
 //! object is stored: in who owns a field, in defaults and in the words of errors.
 
 use std::fmt::Write;
@@ -48,7 +48,7 @@ pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
     field.omits_zero() && is_empty_collection(field, value)
 }
 
-/// Whether the field holds a list or a map that cannot be told apart from none once stored.
+/// Whether the field holds a list or a map that cannot be distinguished from none once stored.
 pub(super) fn is_collection(field: &Field) -> bool {
     matches!(field.kind, Type::List { .. } | Type::Map(_)) && !field.pointer
 }

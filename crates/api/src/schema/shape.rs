@@ -123,7 +123,7 @@ impl Shape {
         self.patch_strategies().any(|declared| declared == strategy)
     }
 
-    /// The key by which a list's items are told apart in a strategic merge, or "".
+    /// The key by which a list's items are distinguished in a strategic merge, or "".
     pub fn patch_merge_key(&self) -> &'static str {
         self.field.map_or("", |field| field.patch_merge_key)
     }

@@ -95,7 +95,7 @@ impl FieldSelector {
             .map(|requirement| requirement.value.as_str())
     }
 
-    /// Matches against selectable fields, which `value_of` tells; an absent field counts as empty.
+    /// Matches against selectable fields, which `value_of` returns; an absent field counts as empty.
     pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = value_of(&requirement.field).unwrap_or_default();

@@ -13,10 +13,6 @@ pub const MOST_DATA: usize = 1024 * 1024;
 pub struct ConfigMap;
 
 impl Strategy for ConfigMap {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let mut size = 0;

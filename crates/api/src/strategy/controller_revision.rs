@@ -10,10 +10,6 @@ use crate::strategy::checks;
 pub struct ControllerRevision;
 
 impl Strategy for ControllerRevision {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = revision(object);
         let path = Path::new("data");

@@ -13,10 +13,6 @@ pub struct CronJob;
 const LONGEST_NAME: usize = 52;
 
 impl Strategy for CronJob {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn has_status(&self) -> bool {
         true
     }

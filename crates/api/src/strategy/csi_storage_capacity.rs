@@ -13,10 +13,6 @@ use crate::warnings::deprecated_label;
 pub struct CsiStorageCapacity;
 
 impl Strategy for CsiStorageCapacity {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn allow_unconditional_update(&self) -> bool {
         false
     }

@@ -3,7 +3,6 @@
 use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::metadata::immutable;
 use crate::resource::Strategy;
 use crate::selector::LabelSelector;
 use crate::strategy::checks::label_selector;
@@ -19,10 +18,6 @@ const TEMPLATE_GENERATION: [&str; 3] = [
 ];
 
 impl Strategy for DaemonSet {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn fill_empty(&self, object: &mut Value) {
         let counted = "deprecated.daemonset.template.generation";
         object.set(&["metadata", "annotations", counted], "0");
@@ -116,10 +111,8 @@ impl Strategy for DaemonSet {
         if subresource == "status" {
             return status(new, old);
         }
-        let at = ["spec", "selector"];
-        let path = Path::new("spec").child("selector");
         let mut errors: Vec<FieldError> = Vec::new();
-        errors.extend(immutable(new.at(&at), old.at(&at), &path));
+        errors.extend(workload::immutable_selector(new, old));
         errors.extend(self.validate_content(new));
         errors
     }

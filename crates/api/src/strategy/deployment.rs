@@ -3,7 +3,6 @@
 use crate::age::object_age;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::metadata::immutable;
 use crate::resource::{Strategy, generic};
 use crate::strategy::checks;
 use crate::strategy::{int_or_percent, workload};
@@ -11,10 +10,6 @@ use crate::strategy::{int_or_percent, workload};
 pub struct Deployment;
 
 impl Strategy for Deployment {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Upstream's own type counts without a pointer, so there is a zero to be seen.
     fn fill_empty(&self, object: &mut Value) {
         object.set(&["spec", "replicas"], 0);
@@ -96,9 +91,7 @@ impl Strategy for Deployment {
             return status(new, old);
         }
         let mut errors = self.validate_content(new);
-        let at = ["spec", "selector"];
-        let path = Path::new("spec").child("selector");
-        errors.extend(immutable(new.at(&at), old.at(&at), &path));
+        errors.extend(workload::immutable_selector(new, old));
         errors
     }
 
@@ -165,8 +158,7 @@ fn rolling_update(rolling: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 /// Checks an update of `status`.
 fn status(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for name in [
+    let counters = [
         "observedGeneration",
         "replicas",
         "updatedReplicas",
@@ -175,21 +167,9 @@ fn status(new: &Value, old: &Value) -> Vec<FieldError> {
         "unavailableReplicas",
         "terminatingReplicas",
         "collisionCount",
-    ] {
-        errors.extend(workload::not_negative(new, "status", name));
-    }
-    errors.extend(workload::not_above(
-        new,
-        &["updatedReplicas", "readyReplicas", "availableReplicas"],
-        "replicas",
-        "cannot be greater than status.replicas",
-    ));
-    errors.extend(workload::not_above(
-        new,
-        &["availableReplicas"],
-        "readyReplicas",
-        "cannot be greater than readyReplicas",
-    ));
+    ];
+    let below = ["updatedReplicas", "readyReplicas", "availableReplicas"];
+    let mut errors = workload::status_counters(new, &counters, &below, "readyReplicas");
     errors.extend(workload::decremented_collisions(new, old));
     errors
 }

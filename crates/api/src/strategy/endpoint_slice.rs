@@ -18,10 +18,6 @@ const MOST_HINTS: usize = 8;
 pub struct EndpointSlice;
 
 impl Strategy for EndpointSlice {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn has_generation(&self) -> bool {
         true
     }

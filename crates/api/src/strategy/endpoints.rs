@@ -15,10 +15,6 @@ const SHOWN: usize = 3;
 pub struct Endpoints;
 
 impl Strategy for Endpoints {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn allow_create_on_update(&self) -> bool {
         true
     }

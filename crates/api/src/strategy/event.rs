@@ -15,10 +15,6 @@ pub struct Event {
 }
 
 impl Strategy for Event {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// An hour.
     fn time_to_live(&self) -> Option<Duration> {
         Some(Duration::from_secs(3600))

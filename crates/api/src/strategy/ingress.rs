@@ -19,10 +19,6 @@ const SHOWN: usize = 3;
 pub struct Ingress;
 
 impl Strategy for Ingress {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn has_status(&self) -> bool {
         true
     }

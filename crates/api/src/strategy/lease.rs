@@ -9,10 +9,6 @@ use crate::resource::Strategy;
 pub struct Lease;
 
 impl Strategy for Lease {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Upstream checks it without the rules of the core group.
     fn metadata_rules(&self) -> Rules {
         Rules {

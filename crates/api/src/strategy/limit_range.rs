@@ -23,10 +23,6 @@ const MOST_MILLI: i64 = i64::MAX / 1000;
 pub struct LimitRange;
 
 impl Strategy for LimitRange {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn allow_create_on_update(&self) -> bool {
         true
     }

@@ -17,10 +17,6 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 pub struct NetworkPolicy;
 
 impl Strategy for NetworkPolicy {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn has_generation(&self) -> bool {
         true
     }

@@ -6,20 +6,14 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::canonical_quantities;
-use crate::strategy::checks::label_selector;
-use crate::strategy::checks::{basic_quantity, positive_quantity, quantity, supported};
-use crate::strategy::persistent_volume::{
-    CLASS_ANNOTATION, VOLUME_MODES, access_mode_errors, access_modes, class, storage_cell,
-};
+use crate::strategy::checks::{basic_quantity, quantity};
+use crate::strategy::claim_spec;
+use crate::strategy::persistent_volume::{CLASS_ANNOTATION, access_modes, class, storage_cell};
 use crate::strategy::pod::resources::quantity_value;
 
 pub struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }
@@ -30,7 +24,7 @@ impl Strategy for PersistentVolumeClaim {
 
     fn default(&self, object: &mut Value) {
         if let Some(spec) = object.get_mut("spec") {
-            default_spec(spec);
+            claim_spec::default(spec);
         } else {
             object.set(&["spec", "volumeMode"], "Filesystem");
         }
@@ -57,11 +51,8 @@ impl Strategy for PersistentVolumeClaim {
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let empty = Value::object();
-        spec(
-            object.get("spec").unwrap_or(&empty),
-            &Path::new("spec"),
-            false,
-        )
+        let spec = object.get("spec").unwrap_or(&empty);
+        claim_spec::validate(spec, &Path::new("spec"), false)
     }
 
     fn validate_update_content(
@@ -109,99 +100,6 @@ impl Strategy for PersistentVolumeClaim {
             object_age(object, now).into(),
             or_unset("volumeMode").into(),
         ]
-    }
-}
-
-/// Defaults of a claim's spec, also inside other kinds.
-pub fn default_spec(spec: &mut Value) {
-    if !spec.has(&["volumeMode"]) {
-        spec.set(&["volumeMode"], "Filesystem");
-    }
-    for list in ["requests", "limits"] {
-        canonical_quantities(spec, &["resources", list]);
-    }
-}
-
-/// Checks a claim's spec. `known_group` means that the invalid API group was there before.
-pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let modes = spec.list_at(&["accessModes"]);
-    let modes_path = path.child("accessModes");
-    if modes.is_empty() {
-        let detail = "at least 1 access mode is required";
-        errors.push(FieldError::required(&modes_path, detail));
-    }
-    if let Some(selector) = spec.get("selector").filter(|value| !value.is_null()) {
-        errors.extend(label_selector::validate(selector, &path.child("selector")));
-    }
-    errors.extend(access_mode_errors(modes, &modes_path));
-    let at = path.child("resources").key("storage");
-    match spec.at(&["resources", "requests", "storage"]) {
-        None => errors.push(FieldError::required(&at, "")),
-        Some(storage) => errors.extend(positive_quantity(storage, &at)),
-    }
-    for name in ["storageClassName", "volumeAttributesClassName"] {
-        let class = spec.str_at(&[name]);
-        if !class.is_empty() && name == "storageClassName" {
-            let wrong = names::dns_subdomain(class);
-            errors.extend(all_invalid(&path.child(name), class, wrong));
-        }
-    }
-    if spec.has(&["volumeMode"]) {
-        let mode = spec.str_at(&["volumeMode"]);
-        errors.extend(supported(mode, &VOLUME_MODES, &path.child("volumeMode")));
-    }
-    data_sources(spec, path, known_group, &mut errors);
-    let class = spec.str_at(&["volumeAttributesClassName"]);
-    if !class.is_empty() {
-        let wrong = names::dns_subdomain(class);
-        let at = path.child("volumeAttributesClassName");
-        errors.extend(all_invalid(&at, class, wrong));
-    }
-    errors
-}
-
-fn data_sources(spec: &Value, path: &Path, known_group: bool, errors: &mut Vec<FieldError>) {
-    let source = spec.get("dataSource").filter(|value| !value.is_null());
-    let reference = spec.get("dataSourceRef").filter(|value| !value.is_null());
-    for (name, one) in [("dataSource", source), ("dataSourceRef", reference)] {
-        let Some(one) = one else {
-            continue;
-        };
-        let at = path.child(name);
-        for field in ["name", "kind"] {
-            if one.str_at(&[field]).is_empty() {
-                errors.push(FieldError::required(&at.child(field), ""));
-            }
-        }
-        let (group, kind) = (one.str_at(&["apiGroup"]), one.str_at(&["kind"]));
-        if group.is_empty() && kind != "PersistentVolumeClaim" {
-            let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            errors.push(FieldError::invalid(&at, kind, detail));
-        }
-        if !group.is_empty() && !known_group {
-            let wrong = names::dns_subdomain(group);
-            errors.extend(all_invalid(&at.child("apiGroup"), group, wrong));
-        }
-        let namespace = one.str_at(&["namespace"]);
-        if name == "dataSourceRef" && !namespace.is_empty() {
-            let wrong = names::dns_label(namespace);
-            errors.extend(all_invalid(&at.child("namespace"), namespace, wrong));
-        }
-    }
-    let (Some(source), Some(reference)) = (source, reference) else {
-        return;
-    };
-    // The value that upstream shows is an empty Go struct.
-    let shown = Value::object();
-    if !reference.str_at(&["namespace"]).is_empty() {
-        let detail = "may not be specified when dataSourceRef.namespace is specified";
-        errors.push(FieldError::invalid(path, shown, detail));
-    } else if ["apiGroup", "kind", "name"]
-        .iter()
-        .any(|name| source.get(name) != reference.get(name))
-    {
-        errors.push(FieldError::invalid(path, shown, "must match dataSourceRef"));
     }
 }
 
@@ -255,7 +153,8 @@ fn update(new: &Value, old: &Value) -> Vec<FieldError> {
     let known_group = groups
         .iter()
         .any(|name| old.has(&["spec", name, "apiGroup"]));
-    let mut errors = spec(new.get("spec").unwrap_or(&empty), &path, known_group);
+    let spec = new.get("spec").unwrap_or(&empty);
+    let mut errors = claim_spec::validate(spec, &path, known_group);
 
     let (mut new_spec, mut old_spec) = (
         new.get("spec").cloned().unwrap_or_default(),

@@ -13,10 +13,6 @@ pub struct PodDisruptionBudget;
 const AMOUNTS: [&str; 2] = ["minAvailable", "maxUnavailable"];
 
 impl Strategy for PodDisruptionBudget {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Upstream checks it without the rules of the core group.
     fn metadata_rules(&self) -> Rules {
         Rules {

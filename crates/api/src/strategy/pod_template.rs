@@ -8,10 +8,6 @@ use crate::strategy::{pod, workload};
 pub struct PodTemplate;
 
 impl Strategy for PodTemplate {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -2,18 +2,13 @@
 
 use crate::age::object_age;
 use crate::document::Value;
-use crate::field::{FieldError, Path};
-use crate::metadata::immutable;
+use crate::field::FieldError;
 use crate::resource::Strategy;
 use crate::strategy::workload;
 
 pub struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Upstream's own type counts without a pointer, so there is a zero to be seen.
     fn fill_empty(&self, object: &mut Value) {
         object.set(&["spec", "replicas"], 0);
@@ -63,9 +58,7 @@ impl Strategy for ReplicaSet {
             return status(new);
         }
         let mut errors = self.validate_content(new);
-        let at = ["spec", "selector"];
-        let path = Path::new("spec").child("selector");
-        errors.extend(immutable(new.at(&at), old.at(&at), &path));
+        errors.extend(workload::immutable_selector(new, old));
         errors
     }
 
@@ -87,28 +80,13 @@ impl Strategy for ReplicaSet {
 
 /// Checks `status`, which ReplicationControllers have alike.
 pub fn status(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for name in [
+    let counters = [
         "replicas",
         "fullyLabeledReplicas",
         "readyReplicas",
         "availableReplicas",
         "observedGeneration",
         "terminatingReplicas",
-    ] {
-        errors.extend(workload::not_negative(object, "status", name));
-    }
-    errors.extend(workload::not_above(
-        object,
-        &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-        "replicas",
-        "cannot be greater than status.replicas",
-    ));
-    errors.extend(workload::not_above(
-        object,
-        &["availableReplicas"],
-        "readyReplicas",
-        "cannot be greater than readyReplicas",
-    ));
-    errors
+    ];
+    workload::status_counters(object, &counters, &counters[1..4], "readyReplicas")
 }

@@ -10,10 +10,6 @@ use crate::strategy::{replica_set, workload};
 pub struct ReplicationController;
 
 impl Strategy for ReplicationController {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn name_rule(&self) -> NameRule {
         NameRule::LongName
     }

@@ -13,10 +13,6 @@ use crate::strategy::resource_names;
 pub struct ResourceQuota;
 
 impl Strategy for ResourceQuota {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

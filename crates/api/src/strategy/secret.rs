@@ -15,10 +15,6 @@ use crate::strategy::config_map::{MOST_DATA, decoded_length, frozen};
 pub struct Secret;
 
 impl Strategy for Secret {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         object.set_default(&["type"], "Opaque");
         // `stringData` is only for writing.

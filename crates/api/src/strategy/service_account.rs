@@ -7,10 +7,6 @@ use crate::resource::{MetadataChecks, Strategy};
 pub struct ServiceAccount;
 
 impl Strategy for ServiceAccount {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

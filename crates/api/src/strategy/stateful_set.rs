@@ -19,10 +19,6 @@ const CHANGEABLE: &str = "updates to statefulset spec for fields other than 'rep
 const MAX_UNAVAILABLE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
 
 impl Strategy for StatefulSet {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     /// Upstream's own type counts without a pointer, so there is a zero to be seen.
     fn fill_empty(&self, object: &mut Value) {
         object.set(&["spec", "replicas"], 0);
@@ -179,10 +175,8 @@ fn spec(object: &Value, with_claims: bool) -> Vec<FieldError> {
                 .index(index)
                 .child("spec");
             let empty = Value::object();
-            errors.extend(claim_spec::validate(
-                claim.get("spec").unwrap_or(&empty),
-                &at,
-            ));
+            let claim = claim.get("spec").unwrap_or(&empty);
+            errors.extend(claim_spec::validate(claim, &at, false));
         }
     }
     for name in ["replicas", "minReadySeconds"] {
@@ -282,8 +276,7 @@ fn update_strategy(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 }
 
 fn status(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for name in [
+    let counters = [
         "replicas",
         "readyReplicas",
         "currentReplicas",
@@ -291,26 +284,9 @@ fn status(new: &Value, old: &Value) -> Vec<FieldError> {
         "availableReplicas",
         "observedGeneration",
         "collisionCount",
-    ] {
-        errors.extend(workload::not_negative(new, "status", name));
-    }
-    errors.extend(workload::not_above(
-        new,
-        &[
-            "readyReplicas",
-            "currentReplicas",
-            "updatedReplicas",
-            "availableReplicas",
-        ],
-        "replicas",
-        "cannot be greater than status.replicas",
-    ));
-    errors.extend(workload::not_above(
-        new,
-        &["availableReplicas"],
-        "readyReplicas",
-        "cannot be greater than status.readyReplicas",
-    ));
+    ];
+    let mut errors =
+        workload::status_counters(new, &counters, &counters[1..5], "status.readyReplicas");
     errors.extend(workload::decremented_collisions(new, old));
     errors
 }

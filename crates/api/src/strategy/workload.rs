@@ -146,7 +146,7 @@ pub fn decremented_collisions(new: &Value, old: &Value) -> Option<FieldError> {
 }
 
 /// Checks that none of `counters` in `status` is above another of them.
-pub fn not_above(
+fn not_above(
     object: &Value,
     counters: &[&str],
     most: &str,
@@ -159,6 +159,38 @@ pub fn not_above(
         .map(|name| FieldError::invalid(&path.child(name), number(name), detail))
         .collect();
     errors.into_iter()
+}
+
+/// Checks the counters of `status`: none is negative, those of `below_replicas` are not above
+/// `replicas`, and the available ones not above the ready ones, with `ready` as the kind names them.
+pub fn status_counters(
+    object: &Value,
+    counters: &[&str],
+    below_replicas: &[&str],
+    ready: &str,
+) -> Vec<FieldError> {
+    let negative = counters.iter();
+    let mut errors: Vec<FieldError> = negative
+        .filter_map(|name| not_negative(object, "status", name))
+        .collect();
+    let detail = "cannot be greater than status.replicas";
+    errors.extend(not_above(object, below_replicas, "replicas", detail));
+    let (available, detail) = (
+        ["availableReplicas"],
+        format!("cannot be greater than {ready}"),
+    );
+    errors.extend(not_above(object, &available, "readyReplicas", &detail));
+    errors
+}
+
+/// The error for a selector that was changed.
+pub fn immutable_selector(new: &Value, old: &Value) -> Option<FieldError> {
+    let at = ["spec", "selector"];
+    metadata::immutable(
+        new.at(&at),
+        old.at(&at),
+        &Path::new("spec").child("selector"),
+    )
 }
 
 /// The error for a negative number at `spec.<name>` or `status.<name>`.

@@ -139,7 +139,7 @@ pub fn of(
     warnings
 }
 
-/// A template is told about when it is new or has changed.
+/// A template gets warnings when it is new or has changed.
 fn template(object: &Value, old: Option<&Value>, at: &[&str], warnings: &mut Vec<String>) {
     if old.is_some_and(|old| old.at(at) == object.at(at)) {
         return;
@@ -229,7 +229,7 @@ pub(crate) fn deprecated_label(label: &str) -> Option<&'static str> {
     })
 }
 
-/// Leaves out repeated owner references, which the server does for old clients, and tells of it.
+/// Leaves out repeated owner references, which the server does for old clients, and warns of it.
 pub fn without_repeated_owners(object: &mut Value, after_admission: bool) -> Option<String> {
     let path = ["metadata", "ownerReferences"];
     let owners = object.list_at(&path);

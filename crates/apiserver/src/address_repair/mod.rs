@@ -36,7 +36,7 @@ pub(crate) struct Repair {
     versions: (u64, u64, u64),
     /// The second in which something is to be looked at again.
     due: Option<i64>,
-    /// What was told already and has not changed since.
+    /// What was reported already and has not changed since.
     told: BTreeSet<Finding>,
 }
 

@@ -71,7 +71,7 @@ pub enum Fault {
     Stray,
 }
 
-/// Something that users are told.
+/// Something that users get an event about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     pub fault: Fault,

@@ -85,7 +85,7 @@ pub(super) async fn fetch_v2(
         }
         code => return Err(OpenApiError::Code(code)),
     }
-    // A server that tags nothing is told apart by what it sends.
+    // A server that tags nothing is distinguished by what it sends.
     let tag = answer.etag().unwrap_or_else(|| {
         let digest = Sha256::digest(&answer.body);
         digest.iter().map(|byte| format!("{byte:02X}")).collect()

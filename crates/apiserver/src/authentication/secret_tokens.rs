@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
 /// The label of a Secret with the day on which its token was last used.
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// Uses that wait to be written down; one that finds no room is told again by the next use.
+/// Uses that wait to be written down; one that finds no room is recorded by the next use.
 const WAITING: usize = 64;
 
 /// A Secret whose token was used on a day that it does not show yet.

@@ -87,7 +87,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// As a TokenReview tells it.
+    /// As a TokenReview shows it.
     pub fn told(&self) -> String {
         match self {
             Refusal::Foreign => self.to_string(),

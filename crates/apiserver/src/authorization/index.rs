@@ -50,7 +50,7 @@ struct RoleKey {
     name: String,
 }
 
-/// The role a binding grants, and how messages tell of it.
+/// The role a binding grants, and how messages name it.
 #[derive(Clone)]
 struct Grant {
     role: RoleKey,
@@ -81,7 +81,7 @@ impl Index {
     }
 
     /// Visits the rules that apply to `identity` until `visit` is satisfied; then names the source.
-    /// Otherwise tells of roles that are bound and do not exist.
+    /// Otherwise returns the roles that are bound and do not exist.
     pub fn find(
         &self,
         identity: &Identity,

@@ -133,7 +133,7 @@ impl Authorizer {
         }
     }
 
-    /// The first authorizer that allows decides; otherwise the reasons of all are told.
+    /// The first authorizer that allows decides; otherwise the reasons of all are returned.
     pub fn allows(&self, identity: &Identity, attributes: &Attributes) -> Decision {
         if is_master(identity) {
             return Decision::allowed("");

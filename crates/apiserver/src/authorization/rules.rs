@@ -42,7 +42,7 @@ impl Rule {
             .unwrap_or_default()
     }
 
-    /// What it says about resources, if anything, as a rules review tells it.
+    /// What it says about resources, if anything, as a rules review shows it.
     pub fn on_resources(&self) -> Option<Value> {
         if self.resources.is_empty() {
             return None;
@@ -56,7 +56,7 @@ impl Rule {
         Some(document)
     }
 
-    /// What it says about paths, if anything, as a rules review tells it.
+    /// What it says about paths, if anything, as a rules review shows it.
     pub fn on_paths(&self) -> Option<Value> {
         match self.paths.is_empty() {
             true => None,

@@ -1,5 +1,5 @@
 //! Where the `kubernetes` Service leads: to this server, or to all that live when several share a
-//! store. Each of those keeps a record with a short life, as upstream's do, so that both can tell
+//! store. Each of those keeps a record with a short life, as upstream's do, so that both can see
 //! who is there.
 
 use std::collections::BTreeSet;

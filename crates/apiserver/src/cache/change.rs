@@ -35,7 +35,7 @@ pub(crate) enum Frame {
     ProtobufMetadata = 3,
 }
 
-/// What a watcher is told, which depends on its selector: an object that no longer matches is
+/// What a watcher gets, which depends on its selector: an object that no longer matches is
 /// `Deleted` for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventType {

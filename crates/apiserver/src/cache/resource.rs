@@ -230,7 +230,7 @@ pub(crate) struct Subscription {
 }
 
 pub(crate) enum Initial {
-    /// The state to begin with, told as additions.
+    /// The state to begin with, sent as additions.
     State(Snapshot),
     /// The changes since the revision the watcher named.
     Changes(VecDeque<Arc<Change>>),
@@ -404,8 +404,8 @@ impl ResourceCache {
                     state.unreadable.insert(key.clone(), unreadable);
                     if let Some(previous) = state.entries.remove(&key) {
                         state.follow_node(Some(&previous), None);
-                        // Nobody can be told what it is now: watchers have to list again, and
-                        // are told then.
+                        // What it is now is unknown: watchers have to list again, and
+                        // get an error then.
                         state.floor = revision;
                         state.history.clear();
                         state.watchers.clear();

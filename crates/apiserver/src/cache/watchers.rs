@@ -83,7 +83,7 @@ impl Watchers {
 
     /// Hands `change` to everyone it may concern. A full queue cuts its watcher off.
     pub fn dispatch(&mut self, change: &Arc<Change>) {
-        // A watch may be found by what the object was and by what it is; it is told once.
+        // A watch may be found by what the object was and by what it is; it gets the event once.
         let mut found = BTreeSet::new();
         for entry in [&change.current, &change.previous].into_iter().flatten() {
             self.find(entry, &mut found);

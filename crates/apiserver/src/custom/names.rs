@@ -136,7 +136,7 @@ pub(crate) struct Conflict {
 }
 
 /// The names that a definition has now, if it asks for `requested` and had `accepted`. Each name that
-/// nobody else uses is accepted; of several conflicts the last one is told.
+/// nobody else uses is accepted; of several conflicts the last one is reported.
 pub(crate) fn accept(
     requested: &Names,
     accepted: &Names,

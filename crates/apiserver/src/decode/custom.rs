@@ -62,7 +62,7 @@ pub(super) fn object(
     Ok(value)
 }
 
-/// Brings an object into the form of its kind; what the schema does not know is taken out and told.
+/// Brings an object into the form of its kind; fields that the schema does not know are removed and returned.
 pub(crate) fn conform(
     custom: &CustomVersion,
     object: &mut Value,

@@ -116,7 +116,7 @@ fn read(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Value, St
 fn yaml(target: &Target<'_>, body: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let parsed = api::document::yaml::parse_with_repeated(body);
     let (mut documents, repeated) = parsed.map_err(|problem| {
-        // Go's parser tells of the first line without its number.
+        // Go's parser reports the first line without its number.
         let problem = problem.to_string();
         let problem = problem.trim_start_matches("error converting YAML to JSON: ");
         schema::unrecognized(target, &problem.replacen("line 1: ", "", 1), body)

@@ -1,7 +1,7 @@
 //! What the kernel says about this process, for `/metrics`. A figure that cannot be read is unknown and
 //! is left out there.
 
-/// The clock ticks of a second, as the kernel tells them to every program.
+/// The clock ticks of a second, as the kernel reports them to every program.
 const TICKS: f64 = 100.0;
 /// The size of a page on all machines that are served.
 const PAGE: f64 = 4096.0;

@@ -51,7 +51,7 @@ impl Default for AggregationConfig {
     }
 }
 
-/// What extension servers are told about who is to be believed.
+/// How extension servers recognize front proxies and users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
     /// Signs the certificates of users.

@@ -126,7 +126,7 @@ fn complete(wanted: &mut Identity) {
     }
 }
 
-/// An identity as Go prints the structure, which is how upstream tells of it.
+/// An identity as Go prints the structure, which is how upstream shows it.
 fn in_go(wanted: &Identity) -> String {
     let list = |items: &[String]| {
         let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();

@@ -168,8 +168,8 @@ fn admit_caller(
     };
     impersonation::forget(&mut parts.headers);
     front_proxy_headers::forget(&mut parts.headers);
-    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
-    context.closing = closing;
+    let headers = parts.headers;
+    let context = Context::new(server.clone(), identity, info, query, headers, closing);
     match authorization::authorize(&context) {
         Ok(()) => Ok(context),
         Err(status) => Err(Box::new((status, context.headers))),

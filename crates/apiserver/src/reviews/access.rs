@@ -67,7 +67,7 @@ pub(super) fn local(context: &Context, review: &mut Value) -> Result<Value, Stat
     Ok(answer(context, review, &subject(review)))
 }
 
-/// Upstream has forgotten the kind by the time it tells of these.
+/// Upstream has forgotten the kind by the time it reports these.
 fn told(errors: Vec<FieldError>) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());

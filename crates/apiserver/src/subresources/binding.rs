@@ -37,7 +37,7 @@ pub(super) async fn create(
     }
     let errors = validate_binding(&binding);
     if !errors.is_empty() {
-        // Not told as Invalid: upstream hands these on as they are.
+        // Not answered as Invalid: upstream passes these on as they are.
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let message = match texts.as_slice() {
             [only] => only.clone(),

@@ -356,14 +356,13 @@ async fn log_over_websocket(
 impl Context {
     /// The part of a request that goes on after its answer has been given.
     fn aside(&self) -> Arc<Context> {
-        let mut aside = Context::new(
+        Arc::new(Context::new(
             self.server.clone(),
             self.identity.clone(),
             self.info.clone(),
             self.query.clone(),
             self.headers.clone(),
-        );
-        aside.closing = self.closing.clone();
-        Arc::new(aside)
+            self.closing.clone(),
+        ))
     }
 }

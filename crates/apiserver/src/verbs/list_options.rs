@@ -1,4 +1,4 @@
-//! The rules between the options of lists and watches, all broken ones told at once.
+//! The rules between the options of lists and watches, all violations reported at once.
 
 use api::field::{FieldError, Path};
 use api::{Cause, Status};

@@ -242,7 +242,7 @@ fn for_connection(mut message: Message, connection: &Connection) -> Message {
     message
 }
 
-/// The body of an answer that is a success; what other answers mean is told.
+/// The body of an answer that is a success; other answers become errors.
 async fn read(answer: Response<Incoming>, url: &str, limit: usize) -> Result<Bytes, CallError> {
     let (parts, body) = answer.into_parts();
     let too_large = || CallError::TooLarge {

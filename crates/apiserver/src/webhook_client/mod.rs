@@ -20,7 +20,6 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 pub(crate) use channel::{Channel, Limits};
-#[allow(unused_imports)] // For the kinds that are converted by webhooks.
 pub(crate) use conversion::{ConversionHook, convert};
 pub(crate) use resolve::{CachedServices, ResolveServices};
 pub(crate) use target::{Target, TargetError};

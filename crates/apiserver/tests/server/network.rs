@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
-use apiserver::{AdmissionConfig, Identity};
+use apiserver::{AdmissionConfig, Identity, UnknownPodRange};
 
 use crate::harness::Cluster;
 
@@ -25,7 +25,7 @@ async fn cluster() -> Cluster {
     Cluster::admitting(AdmissionConfig {
         pod_ranges: Some(Arc::new(|name: &str| match name {
             "one" => Ok(Some("10.244.1.0/24".to_string())),
-            "lost" => Err("nodes.json: damaged".to_string()),
+            "lost" => Err(UnknownPodRange("nodes.json: damaged".to_string())),
             _ => Ok(None),
         })),
         ..AdmissionConfig::default()

@@ -63,7 +63,7 @@ async fn repeated_events_increase_a_count() {
     assert!(requests[2].starts_with("PATCH"), "the third is counted too");
     assert!(
         requests[3].starts_with("POST"),
-        "the removed event is posted anew"
+        "the removed event is posted again"
     );
     assert!(requests[3].contains(r#""count":3"#));
 }

@@ -89,7 +89,7 @@ pub fn plan_claim(
     }
 }
 
-/// What a bound claim that asks for more than it has is told: whoever made the volume may be able
+/// What a bound claim that asks for more than it has gets as message: the provisioner of the volume may be able
 /// to expand it, we are not.
 pub fn expansion(claim: &PersistentVolumeClaim) -> Option<Notice> {
     let storage = |amounts: Option<&BTreeMap<String, Text>>| {

@@ -1,12 +1,14 @@
 //! ResourceQuota: recounts what a quota's namespace uses and writes it down. Admission counts up
-//! as objects come; this counts down as they go, and mends what went wrong in between.
+//! as objects are created; this counts down as they are deleted, and corrects what went wrong in
+//! between.
 
+mod other_kinds;
 mod plan;
 mod pod_changes;
 mod tally;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +26,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::watching::{self, Reconciler};
 use crate::{Config, Error, discovery};
+use other_kinds::OtherKinds;
 use plan::Counts;
 use pod_changes::uses_another_amount;
 use tally::Tally;
@@ -64,7 +68,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         services,
         claims,
         queue: queue.clone(),
-        others: Mutex::default(),
+        others: OtherKinds::default(),
         seen,
         tallies,
     };
@@ -142,6 +146,13 @@ impl Follower {
     }
 }
 
+/// The objects of a kind, watched and followed while this is kept.
+#[derive(Clone)]
+struct WatchedKind {
+    objects: Informer<Metadata>,
+    _following: Arc<AbortOnDropHandle<()>>,
+}
+
 /// What we have seen of a quota.
 struct Seen {
     version: Option<String>,
@@ -181,9 +192,8 @@ struct Controller {
     services: Informer<Service>,
     claims: Informer<PersistentVolumeClaim>,
     queue: WorkQueue<ObjectKey>,
-    /// Kinds that some quota counts and no other part watches, by `plural.group`. None if nothing
-    /// of that name is served.
-    others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
+    /// Kinds that some quota counts and no other part watches.
+    others: OtherKinds<WatchedKind>,
     seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
     tallies: Tallies,
 }
@@ -195,19 +205,25 @@ impl Reconciler for Controller {
         self.claims.synced().await;
         let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
             self.tallies.lock().remove(key);
+            self.others.release_others(key, &BTreeSet::new());
             return Ok(Reconciled::Done);
         };
         let (still, waited) = Seen::look(&self.seen, key, &quota);
         let document = value(&*quota)?;
         let mut used = self.count(key, &quota, &document)?;
-        for counted in usage::counted(&document) {
-            if let Counted::Others { names, resource } = &counted
-                && let Some(objects) = self.other(resource).await?
-            {
+        let counted = usage::counted(&document);
+        let mut others = BTreeSet::new();
+        for one in &counted {
+            let Counted::Others { names, resource } = one else {
+                continue;
+            };
+            others.insert(resource.as_str());
+            if let Some(objects) = self.other(resource, key).await? {
                 let count = objects.count_in(&key.namespace);
                 used.extend(usage::of_number(&document, names, count));
             }
         }
+        self.others.release_others(key, &others);
         let status = quota.status.clone().unwrap_or_default();
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
         let hard = hard.unwrap_or_default();
@@ -284,12 +300,16 @@ impl Controller {
         Ok(total)
     }
 
-    /// Watches a kind from its first use by a quota on.
-    async fn other(&self, resource: &str) -> Result<Option<Informer<Metadata>>, Error> {
-        let known = self.others.lock().get(resource).cloned();
-        if let Some(Some(objects)) = known {
-            objects.synced().await;
-            return Ok(Some(objects));
+    /// The objects of a kind, watched from its first use by a quota on; `None` if nothing of that name
+    /// is served.
+    async fn other(
+        &self,
+        resource: &str,
+        quota: &ObjectKey,
+    ) -> Result<Option<Informer<Metadata>>, Error> {
+        if let Some(known) = self.others.get(resource, quota) {
+            known.objects.synced().await;
+            return Ok(Some(known.objects));
         }
         let discovered = discovery::discover(&self.config.client).await?;
         let served = discovered.kinds.into_iter().find(|served| {
@@ -301,25 +321,21 @@ impl Controller {
         let Some(served) = served else {
             return Ok(None);
         };
-        let objects = self.config.informers.metadata_at(&served.path());
-        let kept = self
-            .others
-            .lock()
-            .entry(resource.to_string())
-            .or_insert_with(|| Some(objects.clone()))
-            .clone();
-        if let Some(kept) = &kept {
+        let watched = self.others.get_or_make(resource, quota, || {
+            let objects = self.config.informers.metadata_at(&served.path());
             let follower = Follower {
                 quotas: self.quotas.clone(),
                 queue: self.queue.clone(),
                 counted: None,
             };
-            let following = follower.follow(kept.clone(), |_: &Metadata, _: &Metadata| false);
-            // Ends with the informers.
-            tokio::spawn(following);
-            kept.synced().await;
-        }
-        Ok(kept)
+            let following = follower.follow(objects.clone(), |_: &Metadata, _: &Metadata| false);
+            WatchedKind {
+                objects,
+                _following: Arc::new(AbortOnDropHandle::new(tokio::spawn(following))),
+            }
+        });
+        watched.objects.synced().await;
+        Ok(Some(watched.objects))
     }
 
     async fn write(

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub type Counted = (Evaluator, String);
 
 pub struct Tally {
-    /// What was counted for; with another spec everything is counted anew.
+    /// What was counted for; with another spec everything is counted again.
     spec: Option<ResourceQuotaSpec>,
     counted_at: Instant,
     /// What each object uses; those that use nothing are not here.

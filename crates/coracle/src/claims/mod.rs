@@ -241,7 +241,7 @@ impl Claims {
     }
 
     /// Claims the ranges and ports of an existing data directory, unless its server has done so.
-    pub fn claim_beside_server(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+    pub fn claim_alongside_server(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
         match self.registry.clusters.contains_key(&settings.cluster_id) {
             true => Ok(()),
             false => self.claim(settings, data_dir, None),

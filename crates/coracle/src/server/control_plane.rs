@@ -174,7 +174,7 @@ impl ControlPlane<'_> {
                     configuration: configuration.clone(),
                     ..scheduler::Scheduler::new(
                         client.clone(),
-                        informers.anew(),
+                        informers.with_empty_caches(),
                         environment.clone(),
                         recorder.clone(),
                     )
@@ -222,19 +222,7 @@ mod tests {
 
     #[test]
     fn a_server_with_a_node_advertises_the_gateway_of_its_pods() {
-        let settings = Settings {
-            cluster_id: "00c0de".into(),
-            node_name: "n".into(),
-            pod_range: "10.244.0.0/16".into(),
-            service_range: "10.96.0.0/12".into(),
-            api_port: 6443,
-            kubelet_port: 10250,
-            node_index: 0,
-            node_address: None,
-            joined: false,
-            several_pod_ranges: false,
-            runtime_endpoint: None,
-        };
+        let settings = Settings::example();
         let machine: IpAddr = "192.0.2.1".parse().unwrap();
         let address = |has_node| {
             advertised(&settings, has_node, machine)

@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(at(50, 29), 0);
         assert_eq!(at(50, 30), 1);
         assert_eq!(at(500, 40), 0);
-        assert_eq!(at(50, 50), 0, "counted anew");
+        assert_eq!(at(50, 50), 0, "counted again");
         assert_eq!(at(50, 80), 1);
     }
 

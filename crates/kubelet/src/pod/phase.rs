@@ -91,11 +91,11 @@ pub fn of(
 }
 
 fn restarts(pod: &Pod, container: &Container, status: &ContainerStatus, exit_code: i32) -> bool {
-    may_restart(pod, container, exit_code) || began_anew(status)
+    may_restart(pod, container, exit_code) || began_again(status)
 }
 
 /// It was removed so that all containers are restarted.
-fn began_anew(status: &ContainerStatus) -> bool {
+fn began_again(status: &ContainerStatus) -> bool {
     let last = if has_ended(status) {
         &status.state
     } else {

@@ -173,7 +173,7 @@ pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
             remove_old(situation, &mut actions);
         }
         Goal::Run if restarting_all(situation.pod, situation.observed) => {
-            begin_anew(situation, &mut actions);
+            begin_again(situation, &mut actions);
         }
         Goal::Run => {
             run(situation, &mut actions);
@@ -215,7 +215,7 @@ fn stop(situation: &Situation<'_>, remove: bool, actions: &mut Vec<Action>) {
 
 /// Removes every init and app container, those that asked for it last, so that a kubelet that is
 /// killed in between still knows why. With none left the pod starts as it did first.
-fn begin_anew(situation: &Situation<'_>, actions: &mut Vec<Action>) {
+fn begin_again(situation: &Situation<'_>, actions: &mut Vec<Action>) {
     let Situation {
         pod,
         observed,

@@ -233,7 +233,7 @@ impl Volumes {
         .await
     }
 
-    /// Removes the volumes of a pod that has ended; what tells of its end stays as long as its
+    /// Removes the volumes of a pod that has ended; the record of its end stays as long as its
     /// object does.
     pub async fn release(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);

@@ -123,7 +123,7 @@ async fn delete(node: &Node, name: &str, parameters: DeleteParams) {
 }
 
 /// The pod runs although a container of the one before it still does.
-async fn runs_beside_old(node: Node, name: &str) {
+async fn runs_alongside_old(node: Node, name: &str) {
     let judged = |pod: &Pod| ready(pod) || failed(pod);
     let status = node.wait(name, judged).await.status.expect("a status");
     assert_eq!(status.phase.as_deref(), Some("Running"), "{status:?}");
@@ -152,7 +152,7 @@ async fn a_pod_deleted_by_force_releases_its_cpu_at_once() {
     let node = node_with_lingering_pod(json!({}), large_pod(json!({}))).await;
     delete(&node, "old", DeleteParams::default().grace_period(0)).await;
     node.create("new", large_pod(json!({}))).await;
-    runs_beside_old(node, "new").await;
+    runs_alongside_old(node, "new").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +163,7 @@ async fn a_victim_of_preemption_without_grace_takes_nothing_from_the_preemptor()
     delete(&node, "old", DeleteParams::default()).await;
     let preemptor = large_pod(json!({"priorityClassName": "system-cluster-critical"}));
     node.create("preemptor", preemptor).await;
-    runs_beside_old(node, "preemptor").await;
+    runs_alongside_old(node, "preemptor").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,5 +179,5 @@ async fn pods_that_the_api_no_longer_has_take_no_place_of_others() {
         delete(&node, name, DeleteParams::default().grace_period(0)).await;
     }
     node.create("new", simple).await;
-    runs_beside_old(node, "new").await;
+    runs_alongside_old(node, "new").await;
 }

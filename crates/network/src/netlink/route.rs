@@ -141,7 +141,7 @@ pub fn create_link(name: &str, kind: &str) -> Request {
 }
 
 /// Brings a link of the node up, without a link-local IPv6 address: no peer uses it, and its
-/// duplicate detection costs packets. A kernel without IPv6 refuses even to be told so.
+/// duplicate detection costs packets. A kernel without IPv6 refuses even this setting.
 pub fn set_up_quietly(name: &str) -> Request {
     Request::new(format!("bring link {name} up"), RTM_NEWLINK, 0, |writer| {
         link_header(writer, 0, libc::IFF_UP as u32, libc::IFF_UP as u32);

@@ -669,7 +669,7 @@ fn one_change_among_a_thousand_services_is_as_small_as_among_ten() {
             batch.commit(&mut table.connection).unwrap();
             cost
         };
-        // Among ten, the endpoint that goes was nobody else's: that is told as well.
+        // Among ten, the endpoint that goes belonged to no other Service: that is reported as well.
         let (thousand, ten) = (cost_among(1000), cost_among(10));
         assert!(thousand <= ten, "{thousand:?} {ten:?}");
     });

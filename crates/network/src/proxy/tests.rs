@@ -289,7 +289,7 @@ fn an_external_ip_never_takes_an_address_that_others_were_given() {
                 .contains_key(&address("10.96.0.1", TCP, 444))
         );
         assert_eq!(holder(&ledger, &address("10.96.0.9", TCP, 444)), Some(1));
-        // When the owner goes, the address is free, and all of its ports are told to have changed.
+        // When the owner goes, the address is free, and all of its ports are reported as changed.
         let touched = ledger.update(&ObjectKey::new("default", "kubernetes"), None);
         assert_eq!(touched.len(), 2, "{touched:?}");
         assert_eq!(holder(&ledger, &address("10.96.0.1", TCP, 444)), Some(1));

@@ -201,7 +201,7 @@ impl Pause {
     }
 }
 
-/// Nothing of the shim's stays open but the way to tell of a failure, which closes on exec. Its
+/// Nothing of the shim's stays open but the pipe for reporting a failure, which closes on exec. Its
 /// standard input is `/dev/null`.
 fn silence() -> io::Result<()> {
     for copy in [1, 2] {

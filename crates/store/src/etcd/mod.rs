@@ -210,7 +210,7 @@ impl Etcd {
         }
     }
 
-    /// With the newest revision where etcd's refusal does not tell it.
+    /// With the newest revision where etcd's refusal does not contain it.
     async fn history_error(&self, failure: Failure, requested: Revision) -> Error {
         match failure {
             Failure::Compacted => self.compacted(requested),

@@ -45,7 +45,7 @@ pub struct Window {
     bounds: Bounds,
     inner: Mutex<Inner>,
     changed: Notify,
-    /// The newest revision that a reader was told of: the follower asks etcd for a sign that it has
+    /// The newest revision that a reader has seen: the follower asks etcd for a sign that it has
     /// been reached.
     wanted: watch::Sender<Revision>,
 }

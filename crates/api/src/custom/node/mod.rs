@@ -261,7 +261,7 @@ impl Node {
         fact!(self, Required).map_or(&[], |names| names)
     }
 
-    /// The fields that tell the items of a list of type map apart.
+    /// The fields that distinguish the items of a list of type map.
     pub fn list_map_keys(&self) -> &[Name] {
         fact!(self, Keys).map_or(&[], |names| names)
     }

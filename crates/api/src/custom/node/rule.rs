@@ -93,7 +93,7 @@ pub enum OldSelf<'a> {
 /// How an evaluation ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What it cost, unless that could not be told.
+    /// What it cost, unless that is unknown.
     pub cost: Option<u64>,
     pub result: Result<Outcome, String>,
 }

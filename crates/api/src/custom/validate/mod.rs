@@ -1,5 +1,5 @@
 //! Judges a value by a schema, with the words, the order and the choice of errors of Kubernetes'
-//! validator: among the alternatives of `anyOf` and `oneOf` it tells the errors of the one that
+//! validator: among the alternatives of `anyOf` and `oneOf` it reports the errors of the one that
 //! matched best, which it finds by counting what held.
 
 mod number;
@@ -260,7 +260,7 @@ impl Validator {
         }
     }
 
-    /// Of several things that are wrong with a text only the first is told.
+    /// Of several things that are wrong with a text only the first is reported.
     fn text(&self, node: &Node, text: &str) -> Option<Problem> {
         let length = || text.chars().count() as i64;
         if let Some(most) = node.max_length().filter(|most| length() > *most) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 
-/// How many bytes the messages of one outcome take at most; what comes later is not told.
+/// How many bytes the messages of one outcome take at most; what comes later is not reported.
 const MOST_BYTES: usize = 1 << 20;
 
 /// One thing that is wrong.
@@ -92,7 +92,7 @@ impl Problem {
 }
 
 impl What {
-    /// The text by which problems are told apart, and which most errors carry.
+    /// The text by which problems are distinguished, and which most errors carry.
     fn message(&self, path: &str) -> String {
         let here = format!("{path} in body");
         let quoted = |path: &str| crate::field::quote(path);

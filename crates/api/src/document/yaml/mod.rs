@@ -20,7 +20,7 @@ pub use emit::to_yaml;
 const ALIASED: usize = 1 << 18;
 const ALIASED_PER_BYTE: usize = 8;
 
-/// More repeated keys than this are not told.
+/// More repeated keys than this are not reported.
 const MOST_REPEATED: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,7 +13,7 @@ use crate::repeats::repeats;
 use crate::resource::{Resource, api_version, split_api_version};
 use crate::status::Status;
 
-/// More repeated fields than this are not told, nor once their paths have taken so many bytes.
+/// More repeated fields than this are not reported, nor once their paths have taken so many bytes.
 const MOST_REPEATED: usize = 100;
 const MOST_TOLD: usize = 1 << 20;
 

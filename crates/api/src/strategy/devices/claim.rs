@@ -19,10 +19,6 @@ const MOST_ALTERNATIVES: usize = 8;
 pub struct ResourceClaim;
 
 impl Strategy for ResourceClaim {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

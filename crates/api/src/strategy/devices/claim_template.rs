@@ -10,10 +10,6 @@ use crate::resource::{MetadataChecks, Strategy};
 pub struct ResourceClaimTemplate;
 
 impl Strategy for ResourceClaimTemplate {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -17,10 +17,6 @@ const LONGEST_WINDOW: i64 = 3600;
 const LONGEST_PERIOD: i64 = 1800;
 
 impl Strategy for HorizontalPodAutoscaler {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn has_status(&self) -> bool {
         true
     }

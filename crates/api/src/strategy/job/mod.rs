@@ -24,11 +24,7 @@ const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 
 impl Strategy for Job {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
-    /// Jobs leave their pods behind unless told otherwise, which surprises.
+    /// Jobs leave their pods behind unless a client says otherwise, which is surprising.
     fn delete_warning(&self) -> Option<&'static str> {
         Some(
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",

@@ -7,17 +7,11 @@ use crate::metadata::{all_invalid, immutable, names};
 use crate::resource::{MetadataChecks, Strategy, generic};
 use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::{basic_quantity, positive_quantity, semantically_equal, supported};
+use crate::strategy::claim_spec::{VOLUME_MODES, access_mode_errors};
 use crate::strategy::node_selector;
 
 pub mod sources;
 
-pub const ACCESS_MODES: [&str; 4] = [
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
-pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 /// The annotation with the class, from before there was a field.
 pub const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
@@ -296,22 +290,6 @@ fn capacity(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         errors.extend(basic_quantity(value, &at));
         errors.extend(positive_quantity(value, &at));
     }
-}
-
-/// Checks a list of access modes.
-pub fn access_mode_errors(modes: &[Value], path: &Path) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let texts = || modes.iter().map(|mode| mode.as_str().unwrap_or_default());
-    for mode in texts() {
-        errors.extend(supported(mode, &ACCESS_MODES, path));
-    }
-    let single = texts().any(|mode| mode == "ReadWriteOncePod");
-    let other = texts().any(|mode| mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&mode));
-    if single && other {
-        let detail = "may not use ReadWriteOncePod with other access modes";
-        errors.push(FieldError::forbidden(path, detail));
-    }
-    errors
 }
 
 /// Access modes in kubectl's short form, always in the same order.

@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::strategy::checks::{driver_name, require, supported};
+use crate::strategy::pod::volume_sources;
 
 /// The sources in upstream's order: the first one found counts. With the name in errors about the
 /// source, and the name in the error for a second source.
@@ -130,7 +131,7 @@ fn one(name: &str, source: &Value, volume: &str, path: &Path, errors: &mut Vec<F
                 }
             }
         }
-        "flocker" => flocker(source, path, errors),
+        "flocker" => volume_sources::flocker(source, path, errors),
         "nfs" => {
             need(&["server", "path"]);
             let text = source.str_at(&["path"]);
@@ -143,7 +144,7 @@ fn one(name: &str, source: &Value, volume: &str, path: &Path, errors: &mut Vec<F
             monitors(source, path, errors);
             require(source, "image", path, errors);
         }
-        "quobyte" => quobyte(source, path, errors),
+        "quobyte" => volume_sources::quobyte(source, path, errors),
         "cephfs" => monitors(source, path, errors),
         "iscsi" => iscsi(source, volume, path, errors),
         "cinder" => {
@@ -258,53 +259,6 @@ fn reference(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         require(reference, "name", &at, errors);
         require(reference, "namespace", &at, errors);
     }
-}
-
-fn flocker(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let (name, uuid) = (
-        source.str_at(&["datasetName"]),
-        source.str_at(&["datasetUUID"]),
-    );
-    match (name.is_empty(), uuid.is_empty()) {
-        (true, true) => errors.push(FieldError::required(
-            path,
-            "one of datasetName and datasetUUID is required",
-        )),
-        (false, false) => errors.push(FieldError::invalid(
-            path,
-            "resource",
-            "datasetName and datasetUUID can not be specified simultaneously",
-        )),
-        _ => {}
-    }
-    if name.contains('/') {
-        let at = path.child("datasetName");
-        errors.push(FieldError::invalid(&at, name, "must not contain '/'"));
-    }
-}
-
-fn quobyte(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let words = "must be a host:port pair or multiple pairs separated by commas";
-    let registry = source.str_at(&["registry"]);
-    let at = path.child("registry");
-    if registry.is_empty() {
-        errors.push(FieldError::required(&at, words));
-    } else if source.str_at(&["tenant"]).len() >= 65 {
-        let detail = "must be a UUID and may not exceed a length of 64 characters";
-        errors.push(FieldError::required(&path.child("tenant"), detail));
-    } else {
-        for pair in registry.split(',') {
-            let valid = match pair.rsplit_once(':') {
-                Some((host, _)) if host.starts_with('[') => host.ends_with(']'),
-                Some((host, _)) => !host.contains(':'),
-                None => false,
-            };
-            if !valid {
-                errors.push(FieldError::invalid(&at, registry, words));
-            }
-        }
-    }
-    require(source, "volume", path, errors);
 }
 
 fn iscsi(source: &Value, volume: &str, path: &Path, errors: &mut Vec<FieldError>) {

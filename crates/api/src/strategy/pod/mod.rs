@@ -18,7 +18,7 @@ mod status;
 pub mod tolerations;
 pub mod update;
 pub mod validate;
-mod volume_sources;
+pub mod volume_sources;
 mod volumes;
 mod windows;
 
@@ -32,10 +32,6 @@ use crate::resource::{MetadataChecks, Strategy, generic};
 pub struct Pod;
 
 impl Strategy for Pod {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -400,6 +400,23 @@ fn invalid_volume_sources_are_rejected() {
     );
     check(
         document!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"},
+            "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "b"},
+        }}}}),
+        &[
+            "spec.volumes[0].ephemeral.volumeClaimTemplate.spec: Invalid value: {}: must match dataSourceRef",
+        ],
+    );
+    // Of an IPv6 address without its closing bracket, Go reads no host and port.
+    check(
+        document!({"name": "v", "quobyte": {"registry": "[::1]:80,[::1:80", "volume": "w"}}),
+        &[
+            r#"spec.volumes[0].quobyte.registry: Invalid value: "[::1]:80,[::1:80": must be a host:port pair or multiple pairs separated by commas"#,
+        ],
+    );
+    check(
+        document!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
             "accessModes": ["ReadWriteOnce"],
         }}}}),
         &["spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value"],

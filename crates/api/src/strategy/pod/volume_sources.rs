@@ -153,7 +153,7 @@ pub fn ephemeral(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
     let empty = Value::object();
     let spec = template.get("spec").unwrap_or(&empty);
-    errors.extend(claim_spec::validate(spec, &path.child("spec")));
+    errors.extend(claim_spec::validate(spec, &path.child("spec"), false));
 }
 
 fn secret_reference(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -197,7 +197,7 @@ fn initiator(name: &str, path: &Path) -> Option<FieldError> {
     (!valid).then(|| FieldError::invalid(path, name, "must be valid format"))
 }
 
-fn flocker(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+pub fn flocker(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let (name, uuid) = (
         source.str_at(&["datasetName"]),
         source.str_at(&["datasetUUID"]),
@@ -220,7 +220,7 @@ fn flocker(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn quobyte(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+pub fn quobyte(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let pairs = "must be a host:port pair or multiple pairs separated by commas";
     let registry = source.str_at(&["registry"]);
     if registry.is_empty() {
@@ -230,8 +230,12 @@ fn quobyte(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(&path.child("tenant"), detail));
     } else {
         for pair in registry.split(',') {
-            let split = pair.rsplit_once(':');
-            if split.is_none_or(|(host, _)| host.contains(':') && !host.starts_with('[')) {
+            let is_valid = match pair.rsplit_once(':') {
+                Some((host, _)) if host.starts_with('[') => host.ends_with(']'),
+                Some((host, _)) => !host.contains(':'),
+                None => false,
+            };
+            if !is_valid {
                 errors.push(FieldError::invalid(
                     &path.child("registry"),
                     registry,

@@ -16,10 +16,6 @@ mod validate;
 pub struct Service;
 
 impl Strategy for Service {
-    fn namespaced(&self) -> bool {
-        true
-    }
-
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -1,5 +1,5 @@
 //! Concurrent writers and a watcher while etcd is killed and started again: afterwards etcd's
-//! history must be explainable by what clients and watchers were told (`crate::promises`).
+//! history must be explainable by what clients and watchers saw (`crate::promises`).
 //!
 //! `SEED=n` chooses what the clients do, `ROUNDS=n` how often members are killed; the moments of the
 //! kills are the machine's.

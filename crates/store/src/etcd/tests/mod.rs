@@ -151,7 +151,7 @@ async fn a_slow_watcher_catches_up_until_history_is_gone() {
     }
     let expected: Vec<Revision> = (start + 1..=start + 100).collect();
     assert_eq!(revisions(&mut patient, 100).await, expected);
-    // Another process compacts: this one is not told.
+    // Another process compacts, and this one does not learn of it.
     other.compact(start + 50).await.expect("compact");
     let late = store.watch(everything.clone(), start + 20).await;
     assert!(matches!(late, Err(Error::Compacted { .. })));

@@ -48,7 +48,7 @@ async fn quorum_is_lost_and_regained_under_one_client() {
     };
     assert!(!refusal.is_empty());
     assert!(matches!(store.revision().await, Err(Error::Unavailable(_))));
-    // What is known goes on being told.
+    // What is known is still served.
     let mut old = store.watch(everything, first).await.expect("watch");
     assert_eq!(revisions(&mut old, 1).await, [first]);
 
