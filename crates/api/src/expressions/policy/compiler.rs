@@ -12,6 +12,9 @@ use crate::expressions::admission::{self, AdmissionCompileError, AdmissionProgra
 /// The type of `variables`.
 pub(super) const VARIABLES: &str = "kubernetes.variables";
 
+/// How deep the types of variables are known.
+const DEEPEST: u32 = 32;
+
 /// Compiles the expressions of one policy. What was accepted once counts as stored, so that a compile
 /// error is kept and told when the expression is evaluated.
 pub struct Compiler {
@@ -119,7 +122,7 @@ impl Compiler {
 
     fn add(&mut self, name: String, program: Result<AdmissionProgram, AdmissionCompileError>) {
         let of = match &program {
-            Ok(program) => declared(&program.result_type),
+            Ok(program) => declared(&program.result_type, DEEPEST),
             Err(_) => Type::Dyn,
         };
         self.fields.insert(&name, of);
@@ -136,8 +139,9 @@ impl Variables {
 }
 
 /// The type of a variable as later expressions know it: what is neither simple nor a list or map of
-/// such is known only when it is evaluated.
-fn declared(of: &Type) -> Type {
+/// such is known only when it is evaluated. So is what is deeper than `levels`: each variable can put
+/// the one before it into a list, and whoever walks a type recurses.
+fn declared(of: &Type, levels: u32) -> Type {
     match of {
         Type::Bool
         | Type::Bytes
@@ -148,9 +152,11 @@ fn declared(of: &Type) -> Type {
         | Type::String
         | Type::Timestamp
         | Type::Uint => of.clone(),
-        // Types are as deep as the expressions that they are of, which the parser limits.
-        Type::List(item) => Type::list(declared(item)),
-        Type::Map(entry) => Type::map(declared(&entry.0), declared(&entry.1)),
+        Type::List(item) if levels > 0 => Type::list(declared(item, levels - 1)),
+        Type::Map(entry) if levels > 0 => {
+            let (key, value) = &**entry;
+            Type::map(declared(key, levels - 1), declared(value, levels - 1))
+        }
         _ => Type::Dyn,
     }
 }
