@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint deny unit e2e e2e-containerd bench soak test-vm
-.PHONY: conformance conformance-gate parity cel-parity shared-etcd test-clients critest swap-kubelet swap-node swap-control-plane
+.PHONY: conformance conformance-gate ecosystem parity cel-parity shared-etcd test-clients critest swap-kubelet swap-node swap-control-plane
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex]
 
 conformance-gate: build ## Run the conformance tests that must stay green (needs Go)
 	@scripts/conformance gate
+
+ecosystem: build ## Run operators, webhooks and extension servers of others, unmodified (needs Go) [PARTS=name...]
+	@cargo xtask ecosystem $(PARTS)
 
 cel-parity: ## Compare the expression language with Kubernetes' own (needs Go)
 	@scripts/cel-parity

@@ -3,6 +3,7 @@
 //! response was correct.
 
 mod cluster;
+mod custom;
 mod load;
 mod memory;
 mod pods;
@@ -22,7 +23,7 @@ const PODS_AT_ONCE: usize = 50;
 const BURSTS: usize = 5;
 const SOAK_BATCH: usize = 25;
 
-const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | schedule | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
+const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | schedule | custom [DIRECTORY] | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,6 +48,10 @@ fn main() -> Result<()> {
                 runtime::bench(&binary, &image, &pause).await
             }
             Some("watch") => load::watchers::run(&binary).await,
+            Some("custom") => {
+                let real = arguments.get(3).map(PathBuf::from);
+                custom::run(&binary, upstream.as_deref(), real.as_deref()).await
+            }
             Some("schedule") => schedule::run(&binary, upstream.as_deref()).await,
             Some(_) => anyhow::bail!(USAGE),
             None => {

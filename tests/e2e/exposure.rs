@@ -42,7 +42,7 @@ spec:
     );
     cluster.wait_ready("closed");
     expect_log(&cluster, "closed");
-    assert_eq!(reachable_to_nobody(&cluster), Vec::<String>::new());
+    assert_eq!(reachable_to_other_users(&cluster), Vec::<String>::new());
     cluster.apply(
         r#"
 apiVersion: v1
@@ -63,7 +63,7 @@ spec:
     // The pod's users need search permission on these, but cannot list them.
     let run = format!("/run/coracle/{}", cluster.id());
     let passage = ["", "/runtime", "/runtime/mapped"].map(|part| format!("x {run}{part}"));
-    let found = reachable_to_nobody(&cluster);
+    let found = reachable_to_other_users(&cluster);
     assert!(
         found.iter().all(|path| passage.contains(path)),
         "{found:#?}"
@@ -79,7 +79,7 @@ fn expect_log(cluster: &Cluster, pod: &str) {
 }
 
 /// Everything that other users can read, write (or connect to), or execute (or search).
-fn reachable_to_nobody(cluster: &Cluster) -> Vec<String> {
+fn reachable_to_other_users(cluster: &Cluster) -> Vec<String> {
     let run = PathBuf::from("/run/coracle").join(cluster.id());
     let mut paths = b"/run/coracle/claims.json\n".to_vec();
     let mut count = 0;

@@ -423,6 +423,8 @@ var levelling = []struct {
 	// Upstream appends a printout of Go structures that differ.
 	{regexp.MustCompile(`(?s)((?:may not change fields other than|is immutable after creation|may not modify a condition) [^\n]*).*`), "$1"},
 	{regexp.MustCompile(`(?s)(is immutable after creation)\n.*`), "$1"},
+	// The type of the object itself is named after the time.
+	{regexp.MustCompile(`\bselfType\d+`), "selfType"},
 	// Go names a scheme after the line that made it, which depends on how it was built.
 	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }
@@ -574,6 +576,9 @@ func level(value any) any {
 				copied[name] = sorted(field)
 			case name == "managedFields":
 				copied[name] = byOwner(level(field))
+			case name == "conditions" && condition(map[string]any{"status": value}, "NamesAccepted") != "":
+				// Several controllers add them, each in its time.
+				copied[name] = sorted(field)
 			case name == "cells":
 				copied[name] = levelCells(field)
 			default:

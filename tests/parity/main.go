@@ -23,6 +23,7 @@ func main() {
 	flag.StringVar(&options.KubeAPIServer, "kube-apiserver", "", "the kube-apiserver binary")
 	flag.StringVar(&options.Etcd, "etcd", "etcd", "the etcd binary")
 	flag.StringVar(&options.Objects, "objects", "objects", "folder with a valid object of each kind")
+	flag.StringVar(&options.Custom, "custom", "custom", "folder with custom kinds and valid objects of them")
 	flag.StringVar(&options.Known, "known", "known.txt", "the list of known differences")
 	flag.StringVar(&options.Report, "report", "", "folder for the full report")
 	flag.StringVar(&options.Focus, "focus", "", "run only the cases whose name matches")
@@ -46,10 +47,11 @@ func main() {
 
 // Options are the flags.
 type Options struct {
-	Coracle, KubeAPIServer, Etcd  string
-	Objects, Known, Report, Focus string
-	Workers, Share                int
-	UpstreamTwice, SharedEtcd     bool
+	Coracle, KubeAPIServer, Etcd string
+	Objects, Custom, Known       string
+	Report, Focus                string
+	Workers, Share               int
+	UpstreamTwice, SharedEtcd    bool
 }
 
 func run(options Options) error {
@@ -61,7 +63,7 @@ func run(options Options) error {
 	if err != nil {
 		return err
 	}
-	samples, err := ReadSamples(options.Objects)
+	samples, err := ReadSamples(options.Objects, options.Custom)
 	if err != nil {
 		return err
 	}
@@ -71,6 +73,9 @@ func run(options Options) error {
 	}
 	defer servers.Stop()
 
+	if err := errors.Join(Define(servers.Ours, samples), Define(servers.Upstream, samples)); err != nil {
+		return err
+	}
 	report := NewReport(known, focus.String() == "" && options.Share == 1)
 	served, err := Served(servers.Ours, servers.Upstream, samples, report)
 	if err != nil {

@@ -153,13 +153,19 @@ func mutatedCreates(sample *Sample) []Case {
 					// A mutation's own values are shared by all cases that use it.
 					encoded, _ := json.Marshal(change(sample.Object(index, unique, namespace)))
 					body := decode(encoded)
-					if metadata, ok := Get(body, "metadata").(map[string]any); ok && metadata["name"] == "x" {
-						metadata["name"] = unique // The mutation brought the template's own name.
+					if metadata, ok := Get(body, "metadata").(map[string]any); ok && metadata["name"] == sample.Name("x") {
+						metadata["name"] = sample.Name(unique) // The mutation brought the template's own name.
 					}
 					session.Do(Request{Method: "POST", Path: sample.Path(namespace), Query: extra, Body: body})
 				}}
 		}
 		same := func(value any) any { return value }
+		if sample.Passing {
+			whole := create
+			create = func(name string, change func(any) any, extra string) Case {
+				return whole(name, change, strings.TrimPrefix(extra+"&dryRun=All", "&"))
+			}
+		}
 		for _, extra := range []string{"", "dryRun=All", "dryRun=Some", "fieldManager=me&pretty=true", "fieldValidation=Nonsense"} {
 			cases = append(cases, create("as it is", same, extra))
 		}
@@ -196,15 +202,21 @@ func mutatedUpdates(sample *Sample) []Case {
 					body := sample.Object(index, unique, namespace)
 					path := sample.Path(namespace)
 					created := session.side.Send(Request{Method: "POST", Path: path, Body: body})
+					target := path + "/" + sample.Name(unique)
+					if sample.Passing {
+						created = session.side.settled(target)
+						defer session.side.Send(Request{Method: "DELETE", Path: target})
+						created.Code = 201
+					}
 					if created.Code != 201 || !reaches(created.Body, m.path) {
 						return
 					}
 					for i := 1; i < len(ways); i++ {
-						request := changeRequest(ways[(turn+i)%len(ways)], path+"/"+unique, m, created.Body)
+						request := changeRequest(ways[(turn+i)%len(ways)], target, m, created.Body)
 						request.Query = "dryRun=All"
 						session.Do(request)
 					}
-					session.Do(changeRequest(ways[turn], path+"/"+unique, m, created.Body))
+					session.Do(changeRequest(ways[turn], target, m, created.Body))
 				}})
 		}
 	}

@@ -22,6 +22,22 @@ type Sample struct {
 	// PostOnly kinds are questions: answered, not stored.
 	PostOnly bool  `json:"postOnly"`
 	Objects  []any `json:"objects"`
+	// Named is the form of the names of kinds whose names say what they are about; {name} stands in
+	// it, and anywhere in the objects, for what a case calls its object.
+	Named string `json:"named"`
+	// Passing objects change what a server serves: they are made in dry runs where that is enough,
+	// removed after each case, and left to the server until it has looked at them.
+	Passing bool `json:"passing"`
+	// Definition is the CustomResourceDefinition that makes the kind.
+	Definition any `json:"definition"`
+}
+
+// Name is the whole name of what a case calls name.
+func (s *Sample) Name(name string) string {
+	if s.Named == "" {
+		return name
+	}
+	return strings.ReplaceAll(s.Named, "{name}", name)
 }
 
 // Path is the collection's address.
@@ -36,18 +52,26 @@ func (s *Sample) Path(namespace string) string {
 func (s *Sample) Object(index int, name, namespace string) map[string]any {
 	encoded, _ := json.Marshal(s.Objects[index])
 	encoded = bytes.ReplaceAll(encoded, []byte("{namespace}"), []byte(namespace))
+	if s.Named != "" && name == "" {
+		name = "x"
+	}
+	encoded = bytes.ReplaceAll(encoded, []byte("{name}"), []byte(name))
 	object := decode(encoded).(map[string]any)
 	if metadata, ok := object["metadata"].(map[string]any); ok && name != "" {
-		metadata["name"] = name
+		metadata["name"] = s.Name(name)
 	}
 	return object
 }
 
-// ReadSamples reads every file of the folder.
-func ReadSamples(directory string) ([]*Sample, error) {
-	files, err := filepath.Glob(filepath.Join(directory, "*.json"))
-	if err != nil {
-		return nil, err
+// ReadSamples reads every file of the folders.
+func ReadSamples(directories ...string) ([]*Sample, error) {
+	var files []string
+	for _, directory := range directories {
+		found, err := filepath.Glob(filepath.Join(directory, "*.json"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
 	}
 	var samples []*Sample
 	for _, file := range files {
@@ -67,6 +91,28 @@ func ReadSamples(directory string) ([]*Sample, error) {
 		samples = append(samples, sample)
 	}
 	return samples, nil
+}
+
+// Define makes the custom kinds of the samples on one side and waits until they are served.
+func Define(side *Side, samples []*Sample) error {
+	for _, sample := range samples {
+		if sample.Definition == nil {
+			continue
+		}
+		if made := side.Send(Request{Method: "POST", Path: definitions, Body: sample.Definition}); made.Code != 201 {
+			return fmt.Errorf("%s of %s: %d %s", sample.Resource, side.url, made.Code, brief(made.Body))
+		}
+	}
+	for _, sample := range samples {
+		if sample.Definition == nil {
+			continue
+		}
+		if answer := side.until(Request{Path: sample.Path("default")}, func(answer Answer) bool { return answer.Code == 200 }); answer.Code != 200 {
+			made := side.Send(Request{Path: definitions + "/" + Text(sample.Definition, "metadata", "name")})
+			return fmt.Errorf("%s of %s: %d %s", sample.Resource, side.url, answer.Code, brief(made.Body))
+		}
+	}
+	return nil
 }
 
 // Served keeps the samples of kinds that both sides serve and reports the others.

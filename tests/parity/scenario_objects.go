@@ -24,7 +24,11 @@ func single(sample *Sample, name string, run func(session *Session, path string,
 			}
 			return -1
 		}, unique)
-		run(session, sample.Path(namespace), sample.Object(0, strings.Trim(unique, "-"), namespace))
+		path, object := sample.Path(namespace), sample.Object(0, strings.Trim(unique, "-"), namespace)
+		if sample.Passing {
+			defer session.side.Send(Request{Method: "DELETE", Path: path + "/" + Text(object, "metadata", "name")})
+		}
+		run(session, path, object)
 	}}
 }
 
@@ -40,7 +44,11 @@ func metadataCases(sample *Sample) []Case {
 					whole[field] = value
 				}
 			}
-			session.Do(Request{Method: "POST", Path: path, Body: object})
+			options := ""
+			if sample.Passing {
+				options = "dryRun=All"
+			}
+			session.Do(Request{Method: "POST", Path: path, Query: options, Body: object})
 		}))
 	}
 	post("name upper case", map[string]any{"name": "UpperCase"})
@@ -159,6 +167,9 @@ func validationCases(sample *Sample) []Case {
 			session.Do(Request{Method: "POST", Path: path, Query: odd, Body: twice})
 			session.Do(Request{Method: "POST", Path: path, Query: odd, ContentType: "application/yaml", Body: twice})
 			created := session.side.Send(Request{Method: "POST", Path: path, Body: object})
+			if sample.Passing {
+				created.Body = session.side.settled(target).Body
+			}
 			if stored, ok := clone(created.Body).(map[string]any); ok && created.Code == 201 {
 				stored["bogus"] = 1
 				session.Do(Request{Method: "PUT", Path: target, Query: odd, Body: stored})
@@ -182,6 +193,9 @@ func patchCases(sample *Sample) []Case {
 			target := path + "/" + Text(object, "metadata", "name")
 			object["metadata"].(map[string]any)["annotations"] = map[string]any{"a": "1", "b": "2"}
 			session.side.Send(Request{Method: "POST", Path: path, Body: object})
+			if sample.Passing {
+				session.side.settled(target)
+			}
 			session.Do(Request{Method: "PATCH", Path: target, ContentType: contentType, Body: body})
 			session.Do(Request{Path: target})
 		}))

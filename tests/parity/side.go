@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Side is one of the two servers.
@@ -63,6 +64,49 @@ func (s *Session) Do(request Request) Answer {
 // Say records an answer that the case made out of one.
 func (s *Session) Say(answer Answer) {
 	s.transcript = append(s.transcript, answer)
+}
+
+// Until repeats a request until its answer is as wanted, and compares the last answer.
+func (s *Session) Until(request Request, wanted func(Answer) bool) Answer {
+	answer := s.side.until(request, wanted)
+	s.Say(answer)
+	return answer
+}
+
+// patience is how long a server may take for what it does in the background.
+const patience = 20 * time.Second
+
+func (s *Side) until(request Request, wanted func(Answer) bool) Answer {
+	deadline := time.Now().Add(patience)
+	for {
+		answer := s.Send(request)
+		if wanted(answer) || time.Now().After(deadline) {
+			return answer
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// settled reads an object once its server has written what it thinks of it.
+func (s *Side) settled(path string) Answer {
+	return s.until(Request{Path: path}, func(answer Answer) bool {
+		conditions, _ := Get(answer.Body, "status", "conditions").([]any)
+		if answer.Code != http.StatusOK || Text(answer.Body, "kind") != "CustomResourceDefinition" {
+			return answer.Code != http.StatusOK || len(conditions) > 0
+		}
+		return condition(answer.Body, "Established") == "True" || condition(answer.Body, "NamesAccepted") == "False"
+	})
+}
+
+// condition is the status of one condition of an object.
+func condition(object any, kind string) string {
+	conditions, _ := Get(object, "status", "conditions").([]any)
+	for _, condition := range conditions {
+		if Text(condition, "type") == kind {
+			return Text(condition, "status")
+		}
+	}
+	return ""
 }
 
 // Send sends a request without comparing its answer.

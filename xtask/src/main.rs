@@ -12,7 +12,7 @@ mod tidy;
 
 use anyhow::{Result, bail};
 
-use judges::{cleanup, images, swap_control_plane, swap_node, test_vm};
+use judges::{cleanup, ecosystem, images, swap_control_plane, swap_node, test_vm};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
@@ -24,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   lines                       count the lines that are neither blank, comments nor tests, by package
 
 Judges (see the Makefile; they need root, and Go):
-  conformance-images [NAME...], swap-control-plane [STAGE...], swap-node [ours|theirs], test-vm";
+  conformance-images [NAME...], ecosystem [PART...], swap-control-plane [STAGE...], swap-node [ours|theirs], test-vm";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +39,7 @@ fn main() -> Result<()> {
         ["skipped", file] => skipped::compare(&root, file.as_ref()),
         ["lines"] => lines::print(&root),
         ["conformance-images", ref names @ ..] => images::main(&root, names),
+        ["ecosystem", ref parts @ ..] => ecosystem::main(&root, parts),
         ["swap-control-plane", ref stages @ ..] => swap_control_plane::main(&root, stages),
         ["swap-node", ref which @ ..] => swap_node::main(&root, which),
         ["test-vm", ref rest @ ..] => test_vm::main(&root, rest),

@@ -1,6 +1,6 @@
 //! The one reading of certificates and of requests for them: who the subject is, and which names a
 //! request asks for. The API server, the signer and the kubelet all use it, so that nobody believes
-//! what somebody else has not checked. Whatever has two readings is refused.
+//! what somebody else has not checked. A value that can be read in two ways is refused.
 
 use x509_parser::certification_request::{X509CertificationRequest, X509CertificationRequestInfo};
 use x509_parser::cri_attributes::ParsedCriAttribute;

@@ -199,7 +199,7 @@ mod tests {
             "initContainers": [container("300m"), sidecar, container("400m")],
             "overhead": {"cpu": "10m"},
         });
-        // Together 450m; the last stage 400m beside the sidecar's 200m is more.
+        // Together 450m; the last stage 400m together with the sidecar's 200m is more.
         check(spec, List::Requests, r#"{"cpu":"610m"}"#);
     }
 

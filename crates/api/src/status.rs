@@ -131,7 +131,7 @@ impl Status {
         }
     }
 
-    /// A failure that somebody else told, with whatever reason, code and details it has.
+    /// A failure that another server reported, with the reason, code and details that it has.
     pub fn of_document(mut document: Value) -> Status {
         let code = document.i64_at(&["code"]).unwrap_or(0);
         let code = u16::try_from(code).unwrap_or(0);

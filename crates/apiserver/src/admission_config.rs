@@ -17,9 +17,14 @@ pub struct AdmissionConfig {
 /// The plugins that are off by default.
 pub const OPTIONAL_PLUGINS: [&str; 1] = [DENY_EXTERNAL_IPS];
 
-/// Looks up the pod range that the cluster gave to the node of a name, if it gave one. An error
-/// means that this is not known at the moment.
-pub type GivenPodRanges = Arc<dyn Fn(&str) -> Result<Option<String>, String> + Send + Sync>;
+/// Looks up the pod range that the cluster gave to the node of a name, if it gave one.
+pub type GivenPodRanges =
+    Arc<dyn Fn(&str) -> Result<Option<String>, UnknownPodRange> + Send + Sync>;
+
+/// Which range a node was given is not known at the moment, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownPodRange(pub String);
 
 impl AdmissionConfig {
     pub(crate) fn enables(&self, plugin: &str) -> bool {

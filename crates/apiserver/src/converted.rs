@@ -40,6 +40,21 @@ pub(crate) async fn as_requested(
     Ok(converted.pop().unwrap_or_default())
 }
 
+/// An object of the version `requested` as it will be read from the store: what comes from another
+/// version gets the defaults of the stored one.
+pub(crate) async fn as_stored(
+    server: &Server,
+    requested: &Resource,
+    stored: &Resource,
+    object: Value,
+) -> Result<Value, Status> {
+    let mut object = as_requested(server, stored, object).await?;
+    if stored.is_custom() && requested.version != stored.version {
+        conversion::settle_stored(stored, &mut object);
+    }
+    Ok(object)
+}
+
 /// Entries of any version as `resource` shows them. Only those that a webhook converts are made here:
 /// the others are made where they are written, and kept.
 pub(crate) async fn as_shown(

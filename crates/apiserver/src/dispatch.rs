@@ -56,7 +56,10 @@ pub(crate) async fn route(
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
-        return Err(not_allowed());
+        return match resource.is_custom() {
+            true => Ok(Routed::Answered(endpoints::not_found())),
+            false => Err(not_allowed()),
+        };
     }
     let settled = settle(&mut context, &resource);
     Ok(Routed::Verb(Arc::new(context), resource, settled))
@@ -76,17 +79,25 @@ pub(crate) fn answer(context: &Context, result: Result<Response<Body>, Status>) 
 fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
     let verb = context.info.verb;
     let subresource = &context.info.subresource;
+    if resource.is_custom()
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
     if !subresource.is_empty() && resource.subresource(subresource).is_none() {
         return Err(match resource.is_custom() {
             true => resource.not_found(&context.info.name),
             false => not_served(),
         });
     }
-    if !resource.is_custom() {
-        check_media_types(context)?;
+    match resource.is_custom() {
+        false => check_media_types(context)?,
+        true if verb == "patch" => patch::check_custom(resource, patch::patch_type(context)?)?,
+        true => {}
     }
     if resource.has_verb(verb)
-        && (context.info.subresource.is_empty() || resource.is_custom())
+        && context.info.subresource.is_empty()
+        && !resource.is_custom()
         && !is_misplaced(&context.info)
         && let Some(word) = api::warnings::deprecation(resource)
     {

@@ -23,7 +23,7 @@ pub(crate) fn forget(headers: &mut HeaderMap) {
     }
 }
 
-/// Says who the user is, in place of whatever was said before.
+/// Says who the user is, in place of what the headers said before.
 pub(crate) fn set(headers: &mut HeaderMap, identity: &Identity) {
     forget(headers);
     headers.remove(header::AUTHORIZATION);

@@ -47,6 +47,7 @@ mod response;
 mod reviews;
 mod served_kinds;
 mod server;
+mod service_endpoints;
 mod startup;
 mod storage;
 mod subresources;
@@ -77,7 +78,7 @@ use served_kinds::ServedKinds;
 use server::Server;
 use startup::{Stage, Startup};
 
-pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
+pub use admission_config::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS, UnknownPodRange};
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use extension_servers::{AggregationConfig, DialServices, DirectDialer, FrontProxy};

@@ -240,7 +240,7 @@ mod tests {
             "/api/v1/namespaces/a/pods/b/status/c",
             "get /v1 pods/status ns=a name=b",
         );
-        // The verb of a watch path is its own, whatever the method.
+        // The verb of a watch path is its own, regardless of the method.
         check(
             "DELETE",
             "/api/v1/watch/namespaces/a/pods/b",

@@ -1,11 +1,12 @@
 //! The kinds that the server serves, and the documents that describe them. Kinds can be added,
 //! changed and removed while requests run; the cost of that does not grow with how many there are.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use api::Resource;
 use api::catalogue::{AlreadyServed, Catalogue, Snapshot};
-use api::openapi::Documents;
+use api::openapi::{Document, Documents};
+use parking_lot::Mutex;
 
 use crate::cache::{Cache, is_stored};
 use crate::changed_versions::ChangedVersions;
@@ -19,6 +20,26 @@ pub enum AddKindError {
     Store(#[from] store::Error),
 }
 
+/// Aggregated discovery as it was last made, for as long as the kinds are the same: every client asks
+/// for it when it begins.
+#[derive(Default)]
+pub(crate) struct KeptDiscovery(Mutex<Option<(Weak<Snapshot>, Document)>>);
+
+impl KeptDiscovery {
+    /// What there is, or what `make` makes of the kinds.
+    pub fn of(&self, kinds: &Arc<Snapshot>, make: impl FnOnce() -> Document) -> Document {
+        let mut kept = self.0.lock();
+        if let Some((known, document)) = &*kept
+            && std::ptr::eq(known.as_ptr(), Arc::as_ptr(kinds))
+        {
+            return document.clone();
+        }
+        let document = make();
+        *kept = Some((Arc::downgrade(kinds), document.clone()));
+        document
+    }
+}
+
 pub(crate) struct ServedKinds {
     catalogue: Catalogue,
     cache: Arc<Cache>,
@@ -26,6 +47,7 @@ pub(crate) struct ServedKinds {
     changing: tokio::sync::Mutex<()>,
     /// The OpenAPI documents, each made when it is asked for.
     pub documents: Documents,
+    pub discovery: KeptDiscovery,
     changed_versions: Arc<ChangedVersions>,
 }
 
@@ -34,6 +56,7 @@ impl ServedKinds {
     pub fn new(catalogue: Catalogue, cache: Arc<Cache>) -> ServedKinds {
         ServedKinds {
             documents: Documents::default(),
+            discovery: KeptDiscovery::default(),
             catalogue,
             cache,
             changing: Default::default(),

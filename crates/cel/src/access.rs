@@ -3,6 +3,7 @@
 use crate::numbers;
 use crate::types::Type;
 use crate::value::{HostKind, HostValue, ListType, Value};
+use crate::work;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -167,7 +168,9 @@ impl<'a> Value<'a> {
             (Value::Null, _) | (_, Value::Null) => false,
             (Value::Bool(left), Value::Bool(right)) => left == right,
             (Value::Int(left), Value::Int(right)) => left == right,
-            (Value::String(left), Value::String(right)) => **left == **right,
+            (Value::String(left), Value::String(right)) => {
+                left.len() == right.len() && is_affordable(left.len()) && **left == **right
+            }
             (Value::Uint(left), Value::Uint(right)) => left == right,
             (Value::Int(left), Value::Uint(right)) | (Value::Uint(right), Value::Int(left)) => {
                 numbers::compare_int_uint(*left, *right) == Ordering::Equal
@@ -180,7 +183,9 @@ impl<'a> Value<'a> {
             | (Value::Uint(right), Value::Double(left)) => {
                 !left.is_nan() && numbers::compare_double_uint(*left, *right) == Ordering::Equal
             }
-            (Value::Bytes(left), Value::Bytes(right)) => **left == **right,
+            (Value::Bytes(left), Value::Bytes(right)) => {
+                left.len() == right.len() && is_affordable(left.len()) && **left == **right
+            }
             (Value::Duration(left), Value::Duration(right)) => left == right,
             (Value::Timestamp(left), Value::Timestamp(right)) => {
                 (left.seconds, left.nanoseconds) == (right.seconds, right.nanoseconds)
@@ -193,8 +198,8 @@ impl<'a> Value<'a> {
             (Value::Opaque(left), _) => return left.equals(other),
             (Value::Object(left), Value::Object(right)) => {
                 left.type_name == right.type_name
-                    && left.fields.len() == right.fields.len()
-                    && left.fields.iter().all(|(name, value)| {
+                    && left.fields().len() == right.fields().len()
+                    && left.fields().iter().all(|(name, value)| {
                         right.get(name).is_some_and(|other| value.equals(other))
                     })
             }
@@ -218,7 +223,9 @@ fn equal_lists(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Some(first), Some(second)) if first == second => (0..first).all(|index| {
             match (left.item(index), right.item(index)) {
                 // Where the items cannot be compared, cel-go goes on.
-                (Some(left), Some(right)) => left.try_equals(&right) != Some(false),
+                (Some(left), Some(right)) => {
+                    work::spend(1) && left.try_equals(&right) != Some(false)
+                }
                 _ => false,
             }
         }),
@@ -229,12 +236,18 @@ fn equal_lists(left: &Value<'_>, right: &Value<'_>) -> bool {
 fn equal_maps(left: &Value<'_>, right: &Value<'_>) -> bool {
     match (left.map_len(), right.map_len()) {
         (Some(first), Some(second)) if first == second => left.entries().all(|(key, value)| {
-            right
-                .find(&key)
-                .is_some_and(|other| value.try_equals(&other) != Some(false))
+            work::spend(1)
+                && right
+                    .find(&key)
+                    .is_some_and(|other| value.try_equals(&other) != Some(false))
         }),
         _ => false,
     }
+}
+
+/// Whether the work of comparing long texts can be done.
+fn is_affordable(bytes: usize) -> bool {
+    bytes < 1024 || work::spend(bytes as u64 / 64)
 }
 
 fn characters(text: &str) -> usize {

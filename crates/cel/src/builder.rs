@@ -4,9 +4,14 @@
 use crate::ast::{Ast, Call, Comprehension, Constant, Expr, Id, ListLiteral, Name, Node, Select};
 use crate::errors::Report;
 
+/// The most nodes of an expression in which macros copy parts. The text itself has fewer, but
+/// `a.optMap(…).optMap(…)` copies what is before it each time, so that the tree doubles.
+const MAX_NODES: usize = 300_000;
+
 #[derive(Default)]
 pub struct Builder {
     nodes: Vec<Node>,
+    is_too_large: bool,
     pub report: Report,
 }
 
@@ -14,6 +19,7 @@ impl Builder {
     pub fn with_capacity(nodes: usize) -> Builder {
         let mut builder = Builder {
             nodes: Vec::with_capacity(nodes),
+            is_too_large: false,
             report: Report::default(),
         };
         builder.reserve(0);
@@ -65,6 +71,19 @@ impl Builder {
     pub fn error(&mut self, offset: u32, message: impl Into<String>) -> Id {
         self.report.add(Some(offset), message);
         self.reserve(offset)
+    }
+
+    /// Whether the tree is too large for copies; that is reported once.
+    fn is_full(&mut self) -> bool {
+        if self.nodes.len() < MAX_NODES {
+            return false;
+        }
+        if !self.is_too_large {
+            self.is_too_large = true;
+            let message = "the macros of the expression expand to too many parts";
+            self.report.add(None, message);
+        }
+        true
     }
 
     pub fn into_ast(self, root: Id) -> (Ast, Report) {
@@ -146,6 +165,9 @@ impl<'a> Expander<'a> {
     pub fn copy(&mut self, id: Id) -> Id {
         let offset = self.builder.offset(id);
         let copy = self.builder.reserve(offset);
+        if self.builder.is_full() {
+            return copy;
+        }
         let mut expr = self.builder.expr(id).clone();
         match &mut expr {
             Expr::Unspecified | Expr::Constant(_) | Expr::Ident(_) => {}

@@ -5,37 +5,66 @@ use crate::numbers;
 use crate::timestamp::Timestamp;
 use crate::value::Value;
 
-/// A value as `%v` prints it. The depth of values is bounded, see [`Value::equals`].
+/// Messages do not show more of a value than this.
+const MAX_SHOWN: usize = 1 << 20;
+
+/// A value as `%v` prints it, of huge ones the beginning. The depth of values is bounded, see
+/// [`crate::extent`].
 pub fn of(value: &Value<'_>) -> String {
+    let mut text = String::new();
+    push(&mut text, value);
+    text
+}
+
+fn push(text: &mut String, value: &Value<'_>) {
+    if text.len() > MAX_SHOWN {
+        return;
+    }
     match value {
-        Value::Null => "0".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Double(value) => numbers::go_double(*value),
-        Value::String(text) => text.to_string(),
+        Value::Null => text.push('0'),
+        Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+        Value::Int(value) => text.push_str(&value.to_string()),
+        Value::Uint(value) => text.push_str(&value.to_string()),
+        Value::Double(value) => text.push_str(&numbers::go_double(*value)),
+        Value::String(of) => text.push_str(of),
         Value::Bytes(octets) => {
-            let octets: Vec<String> = octets.iter().map(u8::to_string).collect();
-            format!("[{}]", octets.join(" "))
+            let octets: Vec<String> = octets.iter().take(MAX_SHOWN).map(u8::to_string).collect();
+            text.push_str(&format!("[{}]", octets.join(" ")));
         }
-        Value::Duration(nanoseconds) => duration::go_text(*nanoseconds),
-        Value::Timestamp(at) => moment(*at),
-        Value::Type(of) => of.to_string(),
-        Value::Optional(None) => "optional.none()".to_owned(),
-        Value::Optional(Some(value)) => format!("optional({})", of(value)),
-        Value::Object(object) => object.type_name.to_string(),
-        Value::Opaque(value) => format!("{value:?}"),
-        Value::List(_) | Value::Map(_) | Value::Host(_) => {
-            if value.list_len().is_some() {
-                let items: Vec<String> = value.items().map(|item| of(&item)).collect();
-                format!("[{}]", items.join(", "))
-            } else {
-                let entries: Vec<String> = value
-                    .entries()
-                    .map(|(key, value)| format!("{}: {}", of(&key), of(&value)))
-                    .collect();
-                format!("{{{}}}", entries.join(", "))
+        Value::Duration(nanoseconds) => text.push_str(&duration::go_text(*nanoseconds)),
+        Value::Timestamp(at) => text.push_str(&moment(*at)),
+        Value::Type(of) => text.push_str(&of.to_string()),
+        Value::Optional(None) => text.push_str("optional.none()"),
+        Value::Optional(Some(value)) => {
+            text.push_str("optional(");
+            push(text, value);
+            text.push(')');
+        }
+        Value::Object(object) => text.push_str(&object.type_name),
+        Value::Opaque(value) => text.push_str(&format!("{value:?}")),
+        Value::List(_) | Value::Map(_) | Value::Host(_) if value.list_len().is_some() => {
+            text.push('[');
+            for (index, item) in value.items().enumerate() {
+                if text.len() > MAX_SHOWN {
+                    break;
+                }
+                text.push_str(if index > 0 { ", " } else { "" });
+                push(text, &item);
             }
+            text.push(']');
+        }
+        Value::List(_) | Value::Map(_) | Value::Host(_) => {
+            text.push('{');
+            for (index, (key, value)) in value.entries().enumerate() {
+                if text.len() > MAX_SHOWN {
+                    break;
+                }
+                text.push_str(if index > 0 { ", " } else { "" });
+                push(text, &key);
+                text.push_str(": ");
+                push(text, &value);
+            }
+            text.push('}');
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod environment;
 pub mod error;
 pub mod errors;
 pub mod estimate;
+mod extent;
 pub mod function;
 mod go_text;
 mod host_lists;
@@ -31,6 +32,7 @@ pub mod standard;
 pub mod timestamp;
 pub mod types;
 pub mod value;
+mod work;
 
 pub use checked::{CheckedAst, Reference};
 pub use environment::Environment;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::ast::Name;
 use crate::error::EvalError;
+use crate::extent::Extent;
 use crate::numbers::{lossless_int, lossless_uint};
 use crate::timestamp::Timestamp;
 use crate::types::Type;
@@ -26,7 +27,7 @@ pub enum Value<'a> {
     /// In nanoseconds.
     Duration(i64),
     Timestamp(Timestamp),
-    List(Arc<Vec<Value<'a>>>),
+    List(Arc<List<'a>>),
     Map(Arc<Map<'a>>),
     /// An object that a struct literal made.
     Object(Arc<Object<'a>>),
@@ -48,11 +49,19 @@ pub enum Shared<'a, T: ?Sized> {
     Owned(Arc<T>),
 }
 
+/// A list that an expression made.
+#[derive(Clone, Debug, Default)]
+pub struct List<'a> {
+    items: Vec<Value<'a>>,
+    extent: Extent,
+}
+
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     pub type_name: Name,
     /// The fields that were set, in the order in which they were written.
-    pub fields: Vec<(Name, Value<'a>)>,
+    fields: Vec<(Name, Value<'a>)>,
+    extent: Extent,
 }
 
 /// A list, map or object of the host: data, and the shape that says how to read it.
@@ -164,7 +173,49 @@ impl<T: ?Sized> Deref for Shared<'_, T> {
     }
 }
 
+impl<'a> List<'a> {
+    pub fn new(items: Vec<Value<'a>>) -> List<'a> {
+        let mut extent = Extent::default();
+        for item in &items {
+            extent.add(item);
+        }
+        List { items, extent }
+    }
+}
+
+impl<'a> Extend<Value<'a>> for List<'a> {
+    fn extend<T: IntoIterator<Item = Value<'a>>>(&mut self, items: T) {
+        let extent = &mut self.extent;
+        self.items
+            .extend(items.into_iter().inspect(|item| extent.add(item)));
+    }
+}
+
+impl<'a> Deref for List<'a> {
+    type Target = [Value<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.items
+    }
+}
+
 impl<'a> Object<'a> {
+    pub fn new(type_name: Name, fields: Vec<(Name, Value<'a>)>) -> Object<'a> {
+        let mut extent = Extent::default();
+        for (_, value) in &fields {
+            extent.add(value);
+        }
+        Object {
+            type_name,
+            fields,
+            extent,
+        }
+    }
+
+    pub fn fields(&self) -> &[(Name, Value<'a>)] {
+        &self.fields
+    }
+
     pub fn get(&self, field: &str) -> Option<&Value<'a>> {
         self.fields
             .iter()
@@ -175,11 +226,26 @@ impl<'a> Object<'a> {
 
 impl<'a> Value<'a> {
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
-        Value::List(Arc::new(items))
+        Value::List(Arc::new(List::new(items)))
     }
 
     pub fn some(value: Value<'a>) -> Value<'a> {
         Value::Optional(Some(Arc::new(value)))
+    }
+
+    /// How deep and how large the value is.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Value::List(list) => list.extent,
+            Value::Map(map) => map.extent,
+            Value::Object(object) => object.extent,
+            Value::Optional(Some(value)) => {
+                let mut extent = Extent::default();
+                extent.add(value);
+                extent
+            }
+            _ => Extent::default(),
+        }
     }
 }
 
@@ -228,6 +294,7 @@ const SEARCHED: usize = 8;
 pub struct Map<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
     index: Option<Index>,
+    extent: Extent,
 }
 
 /// Open addressing with linear probing: each place has the number of an entry plus one, or zero.
@@ -242,11 +309,14 @@ impl<'a> Map<'a> {
         Map {
             entries: Vec::with_capacity(capacity),
             index: None,
+            extent: Extent::default(),
         }
     }
 
     /// Adds an entry, or replaces the value of a key of the same type and value.
     pub fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
+        self.extent.add(&key);
+        self.extent.add(&value);
         match self.position(&key) {
             Some(position) => self.entries[position].1 = value,
             None => {

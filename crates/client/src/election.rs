@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(observed.decide(&spec("you", 0), "me"), wait(15));
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(observed.decide(&spec("you", 0), "me"), wait(5));
-        // A renewal restarts the wait, whatever the holder's clock says.
+        // A renewal restarts the wait, regardless of the holder's clock.
         assert_eq!(observed.decide(&spec("you", 1), "me"), wait(15));
         tokio::time::advance(Duration::from_secs(15)).await;
         assert_eq!(

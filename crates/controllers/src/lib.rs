@@ -45,6 +45,7 @@ mod taint_eviction;
 mod token_signer;
 mod ttl_after_finished;
 mod vac_protection;
+mod validatingadmissionpolicy_status;
 mod watching;
 mod written;
 
@@ -189,6 +190,7 @@ controllers! {
     pv_protection, "pv-protection" as "pv-protection-controller";
     pvc_protection, "pvc-protection" as "pvc-protection-controller";
     vac_protection, "vac-protection" as "volumeattributesclass-protection-controller";
+    validatingadmissionpolicy_status, "validatingadmissionpolicy-status" as "validatingadmissionpolicy-status-controller";
     ephemeral_volume, "ephemeral-volume" as "ephemeral-volume-controller";
     local_path, "local-path" as "local-path-provisioner";
     deployment, "deployment" as "deployment-controller";

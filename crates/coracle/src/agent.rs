@@ -103,7 +103,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     let beside_server = layout
         .settings()?
         .is_some_and(|settings| settings.is_servers_own());
-    // Beside a server, `down` stops the server's keeper. The agent is not registered.
+    // Where a server runs too, `down` stops the server's keeper. The agent is not registered.
     let _running = match beside_server {
         true => None,
         false => Some(keeper::register(&layout, Role::Agent)?),

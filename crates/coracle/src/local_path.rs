@@ -2,7 +2,7 @@
 //! directory for each volume, and removes it when the volume is deleted.
 //!
 //! Only `<directory>/<volume name>` is ever touched, and only for volumes that this cluster's
-//! provisioner created for this directory. It is not part of the kubelet, which mounts whatever is
+//! provisioner created for this directory. It is not part of the kubelet, which mounts what is
 //! there.
 
 use std::io;

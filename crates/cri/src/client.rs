@@ -92,7 +92,7 @@ mod tests {
     async fn a_runtime_that_hangs_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("cri.sock");
-        // Connections are taken by the kernel, and nobody ever reads from them.
+        // The kernel accepts connections, and no process ever reads from them.
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
         let client = Client::connect(&socket).expect("a client");
         client.set_deadline(Duration::from_millis(20));

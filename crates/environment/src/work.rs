@@ -1,7 +1,7 @@
 //! Counts objects that are looked at, so that tests can assert how much work an event causes
 //! without measuring time.
 //!
-//! Whatever hands out objects (an informer's cache, the watch cache, the scheduler's table of
+//! Every part that hands out objects (an informer's cache, the watch cache, the scheduler's table of
 //! nodes) reports here how many it handed out. The count belongs to the thread: tests run
 //! everything on one thread, and a server pays an addition.
 

@@ -1,4 +1,4 @@
-//! Replaces a file by writing a new one beside it and renaming that over the old one: a reader, and
+//! Replaces a file by writing a new one next to it and renaming that over the old one: a reader, and
 //! whoever comes after a crash, finds the old content or the new, never a part.
 
 use std::{

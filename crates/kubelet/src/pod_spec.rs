@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ephemeral_containers_are_found_beside_the_others() {
+    fn ephemeral_containers_are_found_like_the_others() {
         let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
             "initContainers": [{"name": "i"}], "containers": [{"name": "c"}],
             "ephemeralContainers": [{"name": "e", "image": "img", "targetContainerName": "c"}],

@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hybrid_mounts_are_told_apart() {
+    fn hybrid_mounts_are_distinguished() {
         let table = "30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                      31 24 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
                      32 24 0:28 / / rw - ext4 /dev/vda rw";

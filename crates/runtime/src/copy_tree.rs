@@ -1,5 +1,5 @@
 //! A copy of a directory with everything that a container could notice: owners, modes, times, links
-//! and extended attributes. Only for trees that nobody changes meanwhile. Without recursion, since
+//! and extended attributes. Only for trees that do not change meanwhile. Without recursion, since
 //! how deep a tree is was decided by whoever made it.
 
 use std::{

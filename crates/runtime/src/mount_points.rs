@@ -57,7 +57,7 @@ impl MountPoints {
     }
 }
 
-/// With everything above it up to the layer; whatever our umask, everybody may look.
+/// With everything above it up to the layer; regardless of our umask, everybody may read it.
 fn make_directory(layer: &Path, name: &str) -> io::Result<()> {
     let path = layer.join(name);
     fs::create_dir_all(&path)?;

@@ -1,4 +1,4 @@
-//! The file that this process runs, and how it is kept out of containers' reach: whatever of ours
+//! The file that this process runs, and how it is kept out of containers' reach: what of ours
 //! enters a container's namespaces runs from a read-only detached clone of its mount (or, where the
 //! kernel cannot do that, from a sealed memfd), so that `/proc/<pid>/exe` cannot be opened for
 //! writing. The clone shares its pages with the original and costs no copy.

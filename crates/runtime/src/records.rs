@@ -91,7 +91,7 @@ pub struct ExitRecord {
 /// A record of many changes is written anew, by rename, when it has grown to this many bytes.
 const LONGEST: u64 = 256 * 1024;
 
-/// One kind of record: `<root>/<kind>/<id>/record.json` where more lies beside it, else
+/// One kind of record: `<root>/<kind>/<id>/record.json` where there are more files next to it, else
 /// `<root>/<kind>/<id>`.
 #[derive(Clone, Debug)]
 pub struct Directory {
@@ -133,7 +133,7 @@ impl Directory {
 
     pub fn write(&self, id: &str, record: &impl Serialize) -> io::Result<()> {
         let path = self.record(id);
-        // Whatever a torn line before it left is ended first.
+        // What a torn line left before it is ended first.
         let mut line = b"\n".to_vec();
         serde_json::to_writer(&mut line, record)?;
         line.push(b'\n');

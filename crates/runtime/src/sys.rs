@@ -133,7 +133,7 @@ pub fn enter_container_view(root: &Path) -> nix::Result<()> {
 }
 
 /// Makes a directory and what is missing above it, or finds it, and closes it to everybody but us,
-/// whatever the umask is.
+/// regardless of the umask.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -154,7 +154,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Detaches whatever is mounted at `target`, however often; nothing there is fine.
+/// Detaches everything that is mounted at `target`; there may be nothing.
 pub fn unmount(target: &Path) -> nix::Result<()> {
     loop {
         match umount2(target, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {

@@ -2,7 +2,7 @@
 //!
 //! A pod's way: PreEnqueue and QueueSort in the queue; PreFilter, Filter per node, PostFilter if no
 //! node is feasible, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are
-//! pure over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. The profile
+//! pure over the pod and the snapshot; only PreBind and Bind do I/O, outside the loop. The profile
 //! decides which plugins run at which point: [`Framework`](crate::Framework).
 
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -386,7 +386,7 @@ pub type Preparation = Pin<Box<dyn Future<Output = Result<(), PreBindError>> + S
 
 pub trait PreBind: Plugin {
     /// The work to do before the binding is written, if there is any. Asked in the loop after
-    /// Reserve; the work itself runs beside it and may take minutes.
+    /// Reserve; the work itself runs outside it and may take minutes.
     fn pre_bind(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &Snapshot) -> Option<Preparation>;
 }
 

@@ -1,7 +1,7 @@
 //! The scheduler: gives every waiting pod a node (hops 6 to 8).
 //!
 //! One loop owns the queue and the snapshot and decides one pod at a time; bindings and status
-//! writes go on beside it. It reads and writes only through the API.
+//! writes go on outside it. It reads and writes only through the API.
 
 pub mod configuration;
 pub mod framework;

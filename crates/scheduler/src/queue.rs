@@ -139,7 +139,7 @@ impl Queue {
     }
 
     /// Whether there is a pod to be tried. When none is ready, those that only back off are, since
-    /// nobody else would be tried instead.
+    /// no other pod would be tried instead.
     pub(crate) fn has_ready(&self) -> bool {
         !self.active.is_empty() || !self.backing_off.is_empty()
     }

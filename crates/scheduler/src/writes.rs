@@ -1,5 +1,5 @@
 //! The writes of the scheduler: bindings, and the condition of unschedulable pods. Each runs as
-//! its own task beside the decision loop.
+//! its own task, outside the decision loop.
 
 use std::sync::Arc;
 

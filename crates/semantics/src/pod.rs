@@ -5,12 +5,12 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec};
 
-/// Whether an init container keeps running beside the others (a restartable init container).
+/// Whether an init container keeps running alongside the others (a restartable init container).
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The init containers that keep running beside the others.
+/// The init containers that keep running alongside the others.
 pub fn sidecars(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     let init = spec.init_containers.iter().flatten();
     init.filter(|container| is_sidecar(container))

@@ -1,7 +1,7 @@
 //! The requests and limits of a pod as a whole.
 //!
 //! Upstream decides in `PodRequests` and `PodLimits` (`k8s.io/component-helpers/resource`): app
-//! containers and sidecars count together; a plain init container counts beside the sidecars that
+//! containers and sidecars count together; a plain init container counts together with the sidecars that
 //! were started before it, and the largest such moment is the least the pod needs; resources that
 //! the pod states as a whole replace these sums; the overhead of its sandbox comes on top, for
 //! limits only where there is one.
@@ -53,7 +53,7 @@ pub fn requests_with<'a>(
     total
 }
 
-/// What the containers request together, whatever the pod states as a whole, and without its
+/// What the containers request together, regardless of what the pod states as a whole, and without its
 /// overhead (`AggregateContainerRequests`).
 pub fn container_sum(spec: &PodSpec) -> Amounts<'_> {
     aggregate(spec, &|container, _| container_requests(container))
@@ -92,7 +92,7 @@ pub fn has_limit(spec: &PodSpec, resource: &str) -> bool {
         && spec.init_containers.iter().flatten().all(|container| {
             let own = is_some(&container_limits(container));
             sidecars |= own && is_sidecar(container);
-            // An init container is judged together with the sidecars that run beside it.
+            // An init container is judged together with the sidecars that run alongside it.
             own || sidecars
         })
 }

@@ -51,7 +51,7 @@ fn containers_add_up_and_initialisation_sets_the_least() {
         json!({"containers": [a], "initContainers": [once, requesting("2", "5Mi")]}),
         (2000, 10),
     );
-    // A sidecar runs beside the containers and beside the init containers after it.
+    // A sidecar runs alongside the containers and alongside the init containers after it.
     check(
         json!({"containers": [a], "initContainers": [proxy]}),
         (150, 15),
@@ -137,7 +137,7 @@ fn a_container_that_is_resized_counts_with_the_most_it_wants_was_given_and_has()
         "resources": {"requests": {"cpu": "3"}}});
     assert_eq!(seen(&PodStatus::default()), (2000, 1));
     assert_eq!(seen(&resized(given.clone(), json!({}))), (3000, 2));
-    // Whatever is allocated counts once the node reports what the container has.
+    // What is allocated counts once the node reports what the container has.
     let not_yet = json!({"allocatedResources": {"cpu": "1", "memory": "2Gi"}});
     assert_eq!(seen(&resized(not_yet, json!({}))), (2000, 1));
     let refused = json!({"conditions":

@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// A place for a new connection, which got the number `descriptor` from the kernel. `None` means: close
-    /// it, nobody can make room.
+    /// it, no one can make room.
     pub(crate) fn admit(self: &Arc<Ledger>, peer: IpAddr, descriptor: u64) -> Option<Slot> {
         self.admit_within(self.bounds.shares(descriptors::limit()), peer, descriptor)
     }

@@ -1,4 +1,4 @@
-//! The contract suite: what every engine must do, whatever it stands on. An engine's tests call
+//! The contract suite: what every engine must do, regardless of its implementation. An engine's tests call
 //! [`check_all`] with a function that opens a fresh, empty store.
 
 use std::future::Future;

@@ -2,7 +2,7 @@
 //! happened can be explained by it. One checker for every engine, and for the API server above them.
 //!
 //! Every transaction has a number that its values carry, so that it is recognised in the history
-//! whatever became of its answer. [`Promises::check`] is pure; [`write_at_random`], [`follow`] and
+//! no matter whether its answer arrived. [`Promises::check`] is pure; [`write_at_random`], [`follow`] and
 //! [`read_history`] drive a [`Store`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -30,6 +30,11 @@ const PAIRING: Duration = Duration::from_secs(30);
 const MOST_HALVES: usize = 256;
 const CHUNK: usize = 32 * 1024;
 
+/// Why a port could not be reached, in the words that the client is shown.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialFailure(pub String);
+
 /// Agrees with a client on how its connections are carried.
 pub fn negotiate(headers: &HeaderMap) -> Result<Upgrade, Refusal> {
     upgrade::negotiate(headers, &WEBSOCKET, &[PROTOCOL])
@@ -46,7 +51,7 @@ pub async fn serve<I, C, F>(
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
-    F: Future<Output = Result<C, String>> + Send + 'static,
+    F: Future<Output = Result<C, DialFailure>> + Send + 'static,
 {
     match upgrade {
         Upgrade::Spdy { .. } => over_spdy(io, pod, dial).await,
@@ -64,7 +69,7 @@ async fn over_spdy<I, C, F>(io: I, pod: &str, dial: impl Fn(u16) -> F)
 where
     I: AsyncRead + AsyncWrite + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
-    F: Future<Output = Result<C, String>> + Send + 'static,
+    F: Future<Output = Result<C, DialFailure>> + Send + 'static,
 {
     let (connection, mut incoming) = spdy::Connection::start(io, spdy::Role::Server);
     let mut halves: BTreeMap<String, (Stream, tokio::time::Instant)> = BTreeMap::new();
@@ -104,7 +109,7 @@ where
         forwarding.spawn(async move {
             let failure = match dialled.await {
                 Ok(target) => carry(data.source, &data.sink, target).await.err(),
-                Err(problem) => Some(problem),
+                Err(DialFailure(problem)) => Some(problem),
             };
             match failure {
                 Some(problem) => {
@@ -157,7 +162,7 @@ async fn over_channels<I, C, F>(
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
-    F: Future<Output = Result<C, String>> + Send + 'static,
+    F: Future<Output = Result<C, DialFailure>> + Send + 'static,
 {
     let role = websocket::Role::Server;
     let mut channels = Channels::start(io, role, form, ports.len() * 2).await;
@@ -178,7 +183,7 @@ async fn over_channels<I, C, F>(
         forwarding.spawn(async move {
             let failure = match dialled.await {
                 Ok(target) => carry(source, &data, target).await.err(),
-                Err(problem) => Some(problem),
+                Err(DialFailure(problem)) => Some(problem),
             };
             if let Some(problem) = failure {
                 let text = describe_failure(port, &pod, &problem);
@@ -237,9 +242,9 @@ mod tests {
     use tokio::io::DuplexStream;
 
     /// Port 7 echoes; others refuse.
-    async fn echo(port: u16) -> Result<DuplexStream, String> {
+    async fn echo(port: u16) -> Result<DuplexStream, DialFailure> {
         if port != 7 {
-            return Err("connection refused".into());
+            return Err(DialFailure("connection refused".into()));
         }
         let (near, far) = tokio::io::duplex(1000);
         tokio::spawn(async move {

@@ -8,7 +8,7 @@ pub mod pki;
 pub mod simulation;
 pub mod swap;
 
-pub use cluster::{Builder, Cluster, Part};
+pub use cluster::{Builder, Cluster, Crash, Part};
 pub use fake_node::{FakeNode, Machine};
 pub use network::{Faults, Network};
 

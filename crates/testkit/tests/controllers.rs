@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     ResourceQuota, Service, ServiceAccount,
@@ -12,6 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
@@ -542,4 +544,109 @@ async fn pod_cidrs_overlap_neither_those_of_other_nodes_nor_the_service_range() 
     ranges.sort();
     assert_eq!(ranges, ["10.112.0.0/24", "10.112.1.0/24", "10.112.2.0/24"]);
     cluster.shut_down().await.expect("shut down");
+}
+
+#[tokio::test]
+async fn nodes_get_no_ttl_annotation() {
+    let cluster = Cluster::builder()
+        .controllers()
+        .pod_range("10.244.0.0/16")
+        .start()
+        .await
+        .expect("start");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    create(&nodes, json!({"metadata": {"name": "a"}})).await;
+    // The controllers have handled the node when it has its range.
+    let node = eventually("the node has a range", async || {
+        let node = nodes.get("a").await.expect("get");
+        node.spec.clone()?.pod_cidr.map(|_| node)
+    })
+    .await;
+    let annotations = node.metadata.annotations.unwrap_or_default();
+    assert_eq!(annotations.get("node.alpha.kubernetes.io/ttl"), None);
+    cluster.shut_down().await.expect("shut down");
+}
+
+#[tokio::test]
+async fn validating_policies_are_type_checked() {
+    let cluster = cluster(0).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+    }});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    });
+    create(&definitions, definition).await;
+    eventually("the definition to be established", async || {
+        let definition = definitions.get("widgets.example.com").await.expect("get");
+        let conditions = definition.status.and_then(|status| status.conditions);
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.find(|condition| condition.type_ == "Established" && condition.status == "True")
+    })
+    .await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client());
+    let rule = |group: &str, resource: &str| {
+        json!({
+            "operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"],
+            "resources": [resource],
+        })
+    };
+    let policy = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [rule("apps", "deployments"), rule("example.com", "widgets")],
+            },
+            "variables": [{"name": "name", "expression": "object.metadata.name"}],
+            "validations": [
+                {"expression": "variables.name.startsWith('a')"},
+                {"expression": "object.spec.replicas > 1"},
+                {"expression": "object.spec.size > 1", "messageExpression": "object.spec.other"},
+            ],
+        },
+    });
+    create(&policies, policy).await;
+    let status = eventually("the type check", async || {
+        let policy = policies.get("p").await.expect("get");
+        let generation = policy.metadata.generation;
+        policy
+            .status
+            .filter(|status| status.observed_generation == generation)
+    })
+    .await;
+    let warnings = status
+        .type_checking
+        .and_then(|found| found.expression_warnings);
+    let warnings: Vec<(String, Vec<String>)> = warnings
+        .unwrap_or_default()
+        .into_iter()
+        .map(|found| {
+            let kinds = found.warning.lines().filter(|line| line.contains("Kind="));
+            let kinds = kinds.map(|line| line.split(": ERROR").next().unwrap_or_default());
+            (found.field_ref, kinds.map(str::to_string).collect())
+        })
+        .collect();
+    let expected = [
+        ("expression", 1, vec!["example.com/v1, Kind=Widget"]),
+        ("expression", 2, vec!["apps/v1, Kind=Deployment"]),
+        (
+            "messageExpression",
+            2,
+            vec!["apps/v1, Kind=Deployment", "example.com/v1, Kind=Widget"],
+        ),
+    ]
+    .map(|(field, index, kinds)| {
+        let kinds: Vec<String> = kinds.into_iter().map(str::to_string).collect();
+        (format!("spec.validations[{index}].{field}"), kinds)
+    });
+    assert_eq!(warnings, expected);
 }

@@ -170,7 +170,7 @@ fn write(
         if written > REWRITE_BYTES
             && let Some(table) = table.upgrade()
         {
-            // Lines are queued with the table locked: whatever is queued now is in it already.
+            // Lines are queued with the table locked: what is queued now is in it already.
             let lines = {
                 let table = table.lock();
                 while queue.try_recv().is_ok() {}

@@ -1,6 +1,6 @@
 //! A timeline for a terminal: one line per hop with its numbers and a bar on a common time axis
 //! (`·` waiting, `█` working). The axis ends with the birth, at the first status Running; what
-//! happens later shows when. The steps of hop 10, and whatever else has several, are indented. Under
+//! happens later shows when. The steps of hop 10, and of other hops that have several, are indented. Under
 //! an attempt that failed stands why, and after how long it is tried again; the head says where the
 //! pod stands.
 
@@ -338,7 +338,7 @@ hop  what                         who                queue      work    bytes
         assert!(head(&spans).contains(missing), "{}", head(&spans));
         spans.push(span(Hop::Node, "volumes", 600, 0, 10));
         assert_eq!(head(&spans), "not running yet; is at hop 10 (containers)");
-        // A container that ends again and again, and one beside it that runs.
+        // A container that ends again and again, and another one that runs.
         spans.push(span(Hop::Node, "StartContainer main", 700, 0, 10));
         let exited = span(Hop::Node, "Run main", 710, 0, 50);
         spans.push(failed(exited, 1, "exit code 1 (Error)", Some(10_000)));

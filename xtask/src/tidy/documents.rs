@@ -9,8 +9,6 @@ use anyhow::Result;
 use crate::repository;
 
 const DIFFERENCES: &str = "docs/differences.md";
-/// Rows of the differences that no test shows. Only shrinks.
-const UNTESTED: usize = 7;
 /// Documents whose words in backticks with two underscores or more are names of tests.
 const CITING: [&str; 2] = ["docs/found.md", "SPECIFICATION.md"];
 /// Such words that are names of metrics or functions instead.
@@ -109,7 +107,7 @@ fn declared_functions(text: &str) -> impl Iterator<Item = String> + '_ {
 
 /// Rows such as "| D-API-1 | what | upstream | Coracle | why | [`test`](../file.rs) |".
 fn check_differences(text: &str, sources: &BTreeMap<String, String>, problems: &mut Vec<String>) {
-    let (mut keys, mut subjects, mut untested) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let (mut keys, mut subjects) = (BTreeSet::new(), BTreeSet::new());
     for line in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         if cells[0] == "key" {
@@ -129,9 +127,7 @@ fn check_differences(text: &str, sources: &BTreeMap<String, String>, problems: &
             problems.push(format!("{DIFFERENCES} has two rows about {}", cells[1]));
         }
         let tests = links(cells[5]);
-        if cells[5] == "no test yet" {
-            untested += 1;
-        } else if tests.is_empty() {
+        if tests.is_empty() {
             problems.push(format!("{DIFFERENCES}: {key} links to no test"));
         }
         for (target, label) in tests {
@@ -148,11 +144,6 @@ fn check_differences(text: &str, sources: &BTreeMap<String, String>, problems: &
                 problems.push(format!("{DIFFERENCES}: {key}: {file} has no test {name}"));
             }
         }
-    }
-    if untested != UNTESTED {
-        problems.push(format!(
-            "{DIFFERENCES} has {untested} rows without a test, not {UNTESTED}: more are refused, and fewer change the number in xtask"
-        ));
     }
 }
 
@@ -180,20 +171,7 @@ mod tests {
         let sources = BTreeMap::from(sources);
         let check = |rows: String| {
             let mut problems = Vec::new();
-            let open: String = (0..UNTESTED)
-                .map(|number| {
-                    row(
-                        &format!("D-X-{number}"),
-                        &format!("x{number}"),
-                        "no test yet",
-                    )
-                })
-                .collect();
-            check_differences(
-                &format!("| key | what |\n{open}{rows}"),
-                &sources,
-                &mut problems,
-            );
+            check_differences(&format!("| key | what |\n{rows}"), &sources, &mut problems);
             problems
         };
         let good = "[`it_works`](../crates/a/src/b.rs)";
@@ -211,7 +189,6 @@ mod tests {
             1
         );
         assert_eq!(check(row("D-A-1", "one", "by hand")).len(), 1);
-        assert_eq!(check(row("D-A-1", "one", "no test yet")).len(), 1);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Which fields differ between two states of an object: added, modified, removed.
 //!
 //! What is owned as a whole differs as a whole; an object that appears is itself an added field,
-//! beside its fields.
+//! in addition to its fields.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 
 use super::element;
 use super::field_set::FieldSet;
@@ -60,6 +61,11 @@ enum Step<'a> {
 
 impl<'a> Walker<'a> {
     fn visit(&mut self, place: Place<'_>, old: Option<&'a Value>, new: Option<&'a Value>) {
+        if let (Some(before), Some(after)) = (old, new)
+            && is_of_another_form(place, before, after)
+        {
+            return self.replace(place, before, after);
+        }
         let is_leaf = match place.form(new.or(old)) {
             Form::Scalar(_) => true,
             Form::List(items) => {
@@ -90,6 +96,27 @@ impl<'a> Walker<'a> {
             }
             _ => {}
         }
+    }
+
+    /// What is of another form now goes with all that it had, and comes with all that it has.
+    fn replace(&mut self, place: Place<'_>, old: &'a Value, new: &'a Value) {
+        for (value, is_new) in [(old, false), (new, true)] {
+            match place.form(Some(value)) {
+                Form::Map {
+                    atomic: false,
+                    place,
+                } => match is_new {
+                    false => self.fields(place, value.as_object(), None),
+                    true => self.fields(place, None, value.as_object()),
+                },
+                Form::List(items) if !items.is_atomic() => match is_new {
+                    false => self.items(items, list(Some(value)), &[]),
+                    true => self.items(items, &[], list(Some(value))),
+                },
+                _ => {}
+            }
+        }
+        self.note(|found| &mut found.modified);
     }
 
     fn fields(&mut self, place: Place<'_>, old: Option<&'a Object>, new: Option<&'a Object>) {
@@ -191,6 +218,17 @@ impl<'a> Walker<'a> {
     }
 }
 
+/// Whether nothing declares the form of a place, so that it is the value's own, and that changed.
+fn is_of_another_form(place: Place<'_>, old: &Value, new: &Value) -> bool {
+    let differs = |is: fn(&Value) -> bool| is(old) != is(new);
+    let is_object = |value: &Value| value.as_object().is_some();
+    let is_list = |value: &Value| value.as_array().is_some();
+    (differs(is_object) || differs(is_list))
+        && !old.is_null()
+        && !new.is_null()
+        && discriminant(&place.form(Some(old))) != discriminant(&place.form(Some(new)))
+}
+
 impl AsRef<str> for Step<'_> {
     fn as_ref(&self) -> &str {
         match self {
@@ -225,4 +263,29 @@ pub(super) fn list(value: Option<&Value>) -> &[Value] {
 
 pub(super) fn object(value: Option<&Value>) -> Option<&Object> {
     value.and_then(Value::as_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_becomes_a_text_loses_its_fields() {
+        let map = crate::document!({"free": {"a": 1, "b": 2}});
+        let text = crate::document!({"free": "text"});
+        let found = compare(Place::Deduced, Some(&map), Some(&text)).unwrap();
+        let paths = |names: &[&[&str]]| {
+            let mut set = FieldSet::default();
+            for path in names {
+                let path: Vec<String> = path.iter().map(|name| element::field(name)).collect();
+                set.insert(&path);
+            }
+            set
+        };
+        assert_eq!(found.removed, paths(&[&["free", "a"], &["free", "b"]]));
+        assert_eq!(found.modified, paths(&[&["free"]]));
+        let back = compare(Place::Deduced, Some(&text), Some(&map)).unwrap();
+        assert_eq!(back.added, paths(&[&["free", "a"], &["free", "b"]]));
+        assert_eq!(back.modified, paths(&[&["free"]]));
+    }
 }

@@ -5,6 +5,7 @@
 //! object, before the strategy and admission touch it.
 
 mod compare;
+mod configuration;
 mod conflict;
 mod element;
 mod entries;
@@ -25,6 +26,7 @@ use crate::resource::{Name, Resource};
 use crate::schema::{self, Shape};
 use crate::status::{Reason, Status};
 
+pub use configuration::{ConfigurationError, Target, put_configuration};
 pub use entries::same_but_times;
 pub use field_set::FieldSet;
 pub use scale::Scaled;
@@ -179,7 +181,8 @@ fn owners_of_write(write: &Write<'_>, live: Option<&Value>, asked: Option<Value>
     }
     if let Some(Value::Array(list)) = &asked {
         let is_reset = match list.as_slice() {
-            [] => true,
+            // Upstream cannot tell an empty list of a custom resource from none.
+            [] => !matches!(write.kind.place, Place::Custom(..)),
             [only] => only.as_object().is_some_and(|entry| entry.is_empty()),
             _ => false,
         };

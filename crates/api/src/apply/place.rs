@@ -311,6 +311,28 @@ fn items(shape: Shape) -> Items<'static> {
     }
 }
 
+/// Why an item has no path element, in upstream's words.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ElementError {
+    #[error("invalid indexing of non-associative list")]
+    Atomic,
+    #[error("associative list without keys has an element that's a map type")]
+    MapInSet,
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+    #[error("associative list with keys may not have a null element")]
+    NullWithKeys,
+    #[error("associative list with keys may not have non-map elements")]
+    NoMapWithKeys,
+    #[error(
+        "associative list with keys has an element that omits all key fields [{0}] (and doesn't \
+         have default values for any key fields)"
+    )]
+    NoKeys(String),
+}
+
 impl<'a> Items<'a> {
     pub fn is_atomic(self) -> bool {
         matches!(self, Items::Atomic { .. })
@@ -324,19 +346,13 @@ impl<'a> Items<'a> {
     }
 
     /// The path element of a list's item, or why it has none.
-    pub fn element(self, value: &Value) -> Result<String, String> {
+    pub fn element(self, value: &Value) -> Result<String, ElementError> {
         match self {
-            Items::Atomic { .. } => Err("invalid indexing of non-associative list".to_string()),
+            Items::Atomic { .. } => Err(ElementError::Atomic),
             Items::Set { .. } => match value {
-                Value::Object(_) => {
-                    Err("associative list without keys has an element that's a map type".into())
-                }
-                Value::Array(_) => {
-                    Err("not supported: associative list with lists as elements".into())
-                }
-                Value::Null => Err(
-                    "associative list without keys has an element that's an explicit null".into(),
-                ),
+                Value::Object(_) => Err(ElementError::MapInSet),
+                Value::Array(_) => Err(ElementError::ListInSet),
+                Value::Null => Err(ElementError::NullInSet),
                 scalar => Ok(super::element::value(scalar)),
             },
             Items::Keyed { keys, item } => keyed(keys, item, value),
@@ -345,15 +361,11 @@ impl<'a> Items<'a> {
 }
 
 /// A key that the item leaves out counts with its default; one without a default is left out.
-fn keyed(keys: Keys<'_>, place: Place<'_>, value: &Value) -> Result<String, String> {
+fn keyed(keys: Keys<'_>, place: Place<'_>, value: &Value) -> Result<String, ElementError> {
     let item = match value {
         Value::Object(item) => item,
-        Value::Null => {
-            return Err("associative list with keys may not have a null element".to_string());
-        }
-        _ => {
-            return Err("associative list with keys may not have non-map elements".to_string());
-        }
+        Value::Null => return Err(ElementError::NullWithKeys),
+        _ => return Err(ElementError::NoMapWithKeys),
     };
     let mut found = Object::default();
     for key in keys.iter() {
@@ -368,11 +380,7 @@ fn keyed(keys: Keys<'_>, place: Place<'_>, value: &Value) -> Result<String, Stri
         false => Vec::new(),
     };
     if !names.is_empty() {
-        return Err(format!(
-            "associative list with keys has an element that omits all key fields [{}] (and \
-             doesn't have default values for any key fields)",
-            names.join(" ")
-        ));
+        return Err(ElementError::NoKeys(names.join(" ")));
     }
     Ok(super::element::keyed(found))
 }

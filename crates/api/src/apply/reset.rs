@@ -1,4 +1,4 @@
-//! Which fields a request never changes, whatever it says, so that it can never own them: status on
+//! Which fields a request never changes, regardless of its content, so that it can never own them: status on
 //! the object itself, spec on its status, and what single kinds reset beyond that.
 
 use super::element;

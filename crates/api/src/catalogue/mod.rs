@@ -166,7 +166,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
         "mutatingadmissionpolicybindings",
         "",
     ),
-    ("flowcontrol.apiserver.k8s.io", "", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
     // deprecated since v1.19.
     ("", "componentstatuses", ""),

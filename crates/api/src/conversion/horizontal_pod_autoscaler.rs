@@ -339,7 +339,7 @@ fn behavior_to_text(behavior: &Value) -> Value {
     made
 }
 
-/// Go reads field names whatever their case.
+/// Go reads field names regardless of their case.
 fn behavior_from_text(text: &Value) -> Option<Value> {
     let mut made = Value::object();
     for (name, rules) in text.as_object()?.iter() {

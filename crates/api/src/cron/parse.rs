@@ -1,5 +1,6 @@
 //! Reads a schedule. What is wrong with one is said in the words of the library that Kubernetes uses.
 
+use environment::go_duration;
 use jiff::{SignedDuration, tz::TimeZone};
 
 use super::{Error, Field, Schedule, find_zone};
@@ -86,71 +87,13 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Error> {
             let Some(pause) = text.strip_prefix("@every ") else {
                 return Err(Error(format!("unrecognized descriptor: {text}")));
             };
-            let pause = duration(pause)
+            let pause = go_duration::parse(pause)
                 .map_err(|problem| Error(format!("failed to parse duration {text}: {problem}")))?;
-            let seconds = (pause / NANOSECONDS_PER_SECOND).max(1);
+            let seconds = SignedDuration::from_nanos(pause).as_secs().max(1);
             return Ok(Schedule::Every(SignedDuration::from_secs(seconds)));
         }
     };
     fields(meant, zone)
-}
-
-const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
-
-/// A duration as Go reads one, in nanoseconds: numbers with units, such as `1h30m` or `1.5h`.
-fn duration(text: &str) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", quote(text));
-    let is_negative = text.starts_with('-');
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return Ok(0);
-    }
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let is_of_number = |character: char| character.is_ascii_digit() || character == '.';
-        let number = rest.find(|one| !is_of_number(one)).unwrap_or(rest.len());
-        let (digits, after) = rest.split_at(number);
-        let unit = after.find(is_of_number).unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit);
-        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-            return Err(invalid());
-        }
-        let nanoseconds: i128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            "" => return Err(format!("time: missing unit in duration {}", quote(text))),
-            unknown => {
-                let (unknown, text) = (quote(unknown), quote(text));
-                return Err(format!("time: unknown unit {unknown} in duration {text}"));
-            }
-        };
-        let value = |digits: &str| -> Option<i128> {
-            match digits {
-                "" => Some(0),
-                digits => digits.parse().ok(),
-            }
-        };
-        // Further digits are less than a nanosecond of any unit.
-        let fraction = &fraction[..fraction.len().min(18)];
-        let part =
-            value(fraction).ok_or_else(invalid)? * nanoseconds / 10_i128.pow(fraction.len() as u32);
-        let whole = value(whole).ok_or_else(invalid)?.checked_mul(nanoseconds);
-        let sum = whole.and_then(|whole| total.checked_add(whole + part));
-        total = sum
-            .filter(|sum| *sum <= i128::from(i64::MAX))
-            .ok_or_else(invalid)?;
-        rest = after;
-    }
-    let total = if is_negative { -total } else { total };
-    i64::try_from(total).map_err(|_| invalid())
 }
 
 /// A list of ranges; empty ones are passed over.

@@ -1,5 +1,5 @@
 //! Equal nodes and equal names exist once. The tables only know what is there (weak references);
-//! what nobody uses any more is swept out when the tables have doubled, or when half of the schemas
+//! what is no longer used is removed when the tables have doubled, or when half of the schemas
 //! are gone.
 
 use std::collections::HashMap;

@@ -32,6 +32,13 @@ pub fn conform(resource: &mut Object, malformed: Malformed) -> Result<Vec<String
     if value.get("creationTimestamp").is_some_and(Value::is_null) {
         value.remove(&["creationTimestamp"]);
     }
+    // Upstream reads and writes metadata, and does not write what is empty.
+    for name in ["labels", "annotations"] {
+        let found = value.get(name).and_then(Value::as_object);
+        if found.is_some_and(|found| found.is_empty()) {
+            value.remove(&[name]);
+        }
+    }
     *given = value;
     Ok(unknown)
 }

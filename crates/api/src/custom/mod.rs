@@ -2,7 +2,7 @@
 //! it does to objects. Pure; it knows neither the definitions nor the catalogue of kinds.
 //!
 //! A [`Schema`] is the compact form of one version's `openAPIV3Schema`: immutable, cheap to clone, and
-//! sharing whatever is equal with all other schemas of the process. Descriptions are not in it.
+//! sharing what is equal with all other schemas of the process. Descriptions are not in it.
 //!
 //! What happens to an object, in this order:
 //!

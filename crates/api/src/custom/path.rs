@@ -176,8 +176,8 @@ fn value_at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, Acce
             other => {
                 let (shown, kind) = described(other);
                 return Err(AccessorError(format!(
-                    "accessor error: {shown} is of the type {kind}, expected \
-                     map[string]interface{{}}: .{}",
+                    ".{} accessor error: {shown} is of the type {kind}, expected \
+                     map[string]interface{{}}",
                     names[..=depth].join(".")
                 )));
             }

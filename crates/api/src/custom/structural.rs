@@ -286,7 +286,7 @@ impl Checker {
         }
     }
 
-    /// Whatever a condition speaks of is declared outside of conditions too.
+    /// What a condition mentions must also be declared outside of conditions.
     fn completeness(
         &mut self,
         values: Props<'_>,

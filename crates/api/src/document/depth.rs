@@ -7,7 +7,7 @@ use super::Value;
 /// The most lists and objects that may stand within each other in an object.
 ///
 /// Go's decoder stops at 10,000. Ours leaves room below the 127 levels that [`Value::from_json`]
-/// reads for what is put around an object (a list, a watch event, a review), so that whatever is
+/// reads for what is put around an object (a list, a watch event, a review), so that everything that is
 /// stored can be read again.
 pub const MAX_DEPTH: usize = 100;
 

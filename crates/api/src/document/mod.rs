@@ -181,7 +181,7 @@ impl Value {
         }
     }
 
-    /// Sets the field at `path`, making objects on the way; whatever is not an object there is
+    /// Sets the field at `path`, making objects on the way; what is not an object there is
     /// replaced.
     pub fn set(&mut self, path: &[&str], value: impl Into<Value>) {
         let mut target = self;

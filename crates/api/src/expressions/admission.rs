@@ -10,6 +10,7 @@ use cel::value::Value;
 use cel::{Environment, EvalError, Limits, Variables};
 
 use super::dynamic::dynamic;
+use super::patch_types::MutationTypes;
 use crate::document;
 
 const REQUEST: &str = "kubernetes.AdmissionRequest";
@@ -161,6 +162,7 @@ pub(super) fn environment(available: Available) -> &'static Environment {
         let new = Environment::for_new_expressions();
         let stored = Environment::for_stored_expressions();
         let provider: Arc<dyn TypeProvider> = Arc::new(AdmissionTypes);
+        let patches: Arc<dyn TypeProvider> = Arc::new(MutationTypes);
         let combinations = (0..16).map(|bits: usize| {
             let base = if bits & 8 == 0 { &new } else { &stored };
             let mut extension = base
@@ -182,7 +184,12 @@ pub(super) fn environment(available: Available) -> &'static Environment {
                     );
             }
             if bits & 4 != 0 {
-                extension = extension.overloads(jsonpatch::overloads());
+                // The types of a request stay those of the layer below.
+                extension = extension
+                    .done()
+                    .extend()
+                    .provider(patches.clone())
+                    .overloads(jsonpatch::overloads());
             }
             extension.done()
         });

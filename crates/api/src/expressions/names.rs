@@ -34,6 +34,11 @@ const ESCAPES: [(&str, &str); 4] = [
     ("/", "__slash__"),
 ];
 
+/// Whether it is a word of the language, which can name a property all the same.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// The identifier for a property; nothing for one that expressions cannot name.
 pub fn escape(name: &str) -> Option<Cow<'_, str>> {
     if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {

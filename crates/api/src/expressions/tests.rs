@@ -43,6 +43,7 @@ fn rules_compare_fields() {
             {"rule": "!has(self.port) || (type(self.port) == int ? self.port < 100 : self.port == 'http')"},
             {"rule": "!has(self.a__dash__b) || self.a__dash__b"},
             {"rule": "!has(self.__namespace__) || self.__namespace__ != 'x'"},
+            {"rule": "!has(self.namespace) || self.namespace != 'x'"},
         ],
     }));
     let good = document!({
@@ -55,7 +56,7 @@ fn rules_compare_fields() {
         "ratio": 1, "port": "ftp", "a-b": false, "namespace": "x",
     });
     let errors = judged(&schema, bad, None);
-    assert_eq!(errors.len(), 7, "{errors:?}");
+    assert_eq!(errors.len(), 8, "{errors:?}");
     assert_eq!(errors[0], "spec: Invalid value: too many");
     assert_eq!(errors[1], "spec: Invalid value: bad name b");
     assert!(

@@ -95,7 +95,8 @@ impl<'a> Place<'a> {
                 }
                 let name = names::unescape(identifier)?;
                 // What expressions would have to write in another way is not there.
-                let is_the_way = names::escape(&name).is_some_and(|known| known == identifier);
+                let is_the_way = names::is_reserved(identifier)
+                    || names::escape(&name).is_some_and(|known| known == identifier);
                 node.property(&name)
                     .filter(|_| is_the_way)
                     .map(Place::below)

@@ -96,7 +96,7 @@ fn list_schema(resource: &Resource, version: Version) -> Value {
     schema
 }
 
-/// Nothing may stand beside a reference in the third notation.
+/// Nothing else may be next to a reference in the third notation.
 fn metadata(name: &str, version: Version) -> Value {
     const DESCRIPTION: &str = "Standard object's metadata.";
     let reference = reference(name, version);

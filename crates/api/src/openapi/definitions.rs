@@ -279,7 +279,7 @@ fn type_schema(kind: &Type, version: Version, default: Option<Value>, field: &Fi
         other => {
             let name = definition_name(other).unwrap_or_default();
             match &default {
-                // Nothing may stand beside a reference.
+                // Nothing else may be next to a reference.
                 Some(_) => {
                     let mut schema = Value::object();
                     schema.set(&["allOf"], vec![reference(name, version)]);

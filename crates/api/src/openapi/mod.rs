@@ -1,15 +1,17 @@
 //! The OpenAPI documents of the served kinds: v3 for each group version, and v2 as JSON and as the
 //! protobuf form that older kubectl asks for. Made from the type table and, for custom kinds, from
-//! what their definitions declare; built-in kinds carry no descriptions.
+//! what their definitions declare.
 //!
 //! Nothing is made before it is asked for, and nothing is made anew because of a kind that it is not
-//! about: documents of a group are kept as long as the group is the same, the entity tag of a version
-//! with custom kinds comes from their fingerprints alone, and the v2 document is put together from
-//! one piece for each custom kind.
+//! about: the entity tag of a version comes from the fingerprints of its kinds alone, so that the
+//! index of v3 needs no document; some documents of built-in kinds are kept, as many as there is room
+//! for; and the v2 document is put together from one piece for each custom kind.
 
 mod custom;
 mod definitions;
+mod descriptions;
 mod gnostic;
+mod kept;
 mod operations;
 mod paths;
 mod pieces;
@@ -25,6 +27,7 @@ use crate::document::{Object, Value};
 use crate::resource::{Resource, api_version};
 
 pub use custom::{Declarations, Declared};
+use kept::Kept;
 use pieces::{Pieces, Whole};
 
 /// The protobuf media type of `/openapi/v2`, as the answer's `Content-Type` has it.
@@ -54,6 +57,8 @@ pub struct Documents {
     /// By group; an entry is about the group as it was.
     groups: Mutex<BTreeMap<String, Arc<OfGroup>>>,
     general: OnceLock<BTreeMap<&'static str, Document>>,
+    /// Of versions that have built-in kinds alone.
+    kept: Mutex<Kept>,
     v2: Mutex<Pieces>,
 }
 
@@ -70,8 +75,6 @@ struct OfGroup {
 struct OfVersion {
     has_custom: bool,
     etag: OnceLock<String>,
-    /// Kept only where it is about built-in kinds, which are few.
-    document: OnceLock<Document>,
 }
 
 /// The kinds that documents are about.
@@ -96,7 +99,7 @@ impl Documents {
         };
         let group = self.of_group(kinds.snapshot.group(group)?);
         match version {
-            Some(version) => group.version(kinds, version),
+            Some(version) => self.version(kinds, &group, version),
             None => Some(group.root().clone()),
         }
     }
@@ -119,7 +122,7 @@ impl Documents {
                     "" => format!("api/{version}"),
                     _ => format!("apis/{}", api_version(name, version)),
                 };
-                list(&path, &group.etag(kinds, version));
+                list(&path, group.etag(version));
             }
             if !name.is_empty() {
                 list(&format!("apis/{name}"), &group.root().etag);
@@ -143,6 +146,22 @@ impl Documents {
     /// How many pieces of the v2 document were made so far.
     pub fn v2_pieces_made(&self) -> u64 {
         locked(&self.v2).made()
+    }
+
+    fn version(&self, kinds: Kinds<'_>, group: &OfGroup, version: &str) -> Option<Document> {
+        let known = group.versions.get(version)?;
+        let etag = group.etag(version).to_string();
+        if known.has_custom {
+            let body = group.write(kinds, version).into();
+            return Some(Document { body, etag });
+        }
+        let kept = locked(&self.kept).get(&etag);
+        let body = kept.unwrap_or_else(|| {
+            let body = Bytes::from(group.write(kinds, version));
+            locked(&self.kept).keep(&etag, &body);
+            body
+        });
+        Some(Document { body, etag })
     }
 
     fn general(&self) -> &BTreeMap<&'static str, Document> {
@@ -192,45 +211,28 @@ impl OfGroup {
         }
     }
 
-    fn version(&self, kinds: Kinds<'_>, version: &str) -> Option<Document> {
-        let known = self.versions.get(version)?;
-        if known.has_custom {
-            return Some(Document {
-                body: self.write(kinds, version).into(),
-                etag: self.etag(kinds, version),
-            });
-        }
-        let document = known
-            .document
-            .get_or_init(|| Document::new(self.write(kinds, version)));
-        Some(document.clone())
-    }
-
-    fn etag(&self, kinds: Kinds<'_>, version: &str) -> String {
+    /// Changes when a kind of the version does, and with the program.
+    fn etag(&self, version: &str) -> &str {
         let Some(known) = self.versions.get(version) else {
-            return String::new();
+            return "";
         };
-        let made = known.etag.get_or_init(|| match known.has_custom {
-            true => self.fingerprint(version),
-            false => self
-                .version(kinds, version)
-                .map_or_else(String::new, |made| made.etag),
-        });
-        made.clone()
-    }
-
-    /// Changes when a kind of the version does.
-    fn fingerprint(&self, version: &str) -> String {
-        let mut digest = Sha256::new();
-        digest.update(crate::schema::table().version);
-        for resource in self.group.of_version(version) {
-            digest.update(resource.plural.as_bytes());
-            digest.update([0]);
-            if let Some(custom) = resource.definition.custom() {
-                digest.update(custom.kind.fingerprint);
+        known.etag.get_or_init(|| {
+            let mut digest = Sha256::new();
+            let mut add = |text: &str| {
+                digest.update(text.as_bytes());
+                digest.update([0]);
+            };
+            add(descriptions::SOURCE);
+            add(self.group.name());
+            add(version);
+            for resource in self.group.of_version(version) {
+                add(&resource.plural);
+                if let Some(custom) = resource.definition.custom() {
+                    add(&hexadecimal(&custom.kind.fingerprint));
+                }
             }
-        }
-        hexadecimal(&digest.finalize())
+            hexadecimal(&digest.finalize())
+        })
     }
 
     fn write(&self, kinds: Kinds<'_>, version: &str) -> Vec<u8> {
@@ -316,7 +318,8 @@ fn v3_written(written: paths::Written, served: &[&Resource]) -> Value {
             "description": "Bearer Token authentication",
         }}},
     });
-    let schemas = definitions::reachable(&written.definitions, served, Version::V3);
+    let mut schemas = definitions::reachable(&written.definitions, served, Version::V3);
+    descriptions::describe(&mut schemas, Version::V3);
     if !schemas.is_empty() {
         document.set(&["components", "schemas"], schemas);
     }

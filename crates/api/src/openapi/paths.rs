@@ -32,7 +32,7 @@ const CUSTOM_PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// What the paths refer to, beside the paths themselves.
+/// What the paths refer to, without the paths themselves.
 #[derive(Default)]
 pub(super) struct Written {
     pub paths: Object,

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::{
-    Document, GENERAL, Kinds, Version, custom, definitions, gnostic, paths, short_version,
+    Document, GENERAL, Kinds, Version, custom, definitions, descriptions, gnostic, paths,
+    short_version,
 };
 use crate::catalogue::Snapshot;
 use crate::document::Value;
@@ -38,9 +39,15 @@ pub(super) struct Pieces {
 /// What the built-in kinds give.
 struct Base {
     kinds: Vec<Arc<Resource>>,
-    piece: Piece,
-    /// What stands before the definitions in JSON.
+    json: Option<BaseJson>,
+    protobuf: Option<Vec<u8>>,
+}
+
+struct BaseJson {
+    /// What stands before the definitions.
     head: Vec<u8>,
+    definitions: Vec<u8>,
+    paths: Vec<u8>,
 }
 
 /// Members of the two large objects of the document.
@@ -68,12 +75,14 @@ impl Pieces {
             return document.clone();
         }
         let pieces = self.pieces(kinds);
-        let body = match (&self.base, whole) {
-            (Some(base), Whole::Json) => base.json(&pieces),
+        let body = match (&mut self.base, whole) {
+            (Some(base), Whole::Json) => base.json().with(&pieces),
             (Some(base), Whole::Protobuf) => {
-                let all = pieces.iter().map(|piece| &piece.protobuf);
-                let all = std::iter::once(&base.piece.protobuf).chain(all);
-                all.flatten().copied().collect()
+                let mut body = base.protobuf().to_vec();
+                for piece in &pieces {
+                    body.extend_from_slice(&piece.protobuf);
+                }
+                body
             }
             (None, _) => Vec::new(),
         };
@@ -99,7 +108,11 @@ impl Pieces {
                     .all(|(one, other)| Arc::ptr_eq(one, other))
         };
         if !self.base.as_ref().is_some_and(is_same) {
-            self.base = Some(Base::new(built_in));
+            self.base = Some(Base {
+                kinds: built_in,
+                json: None,
+                protobuf: None,
+            });
         }
         let custom = resources().filter(|resource| resource.is_custom());
         let mut pieces: Vec<_> = custom.map(|resource| self.piece(kinds, resource)).collect();
@@ -163,55 +176,78 @@ fn members(object: &Value) -> Vec<u8> {
 }
 
 impl Base {
-    fn new(kinds: Vec<Arc<Resource>>) -> Base {
-        let served: Vec<&Resource> = kinds.iter().map(|one| &**one).collect();
-        let mut written = paths::paths(&served, Version::V2);
-        let mut groups: Vec<&str> = served.iter().map(|resource| &*resource.group).collect();
-        groups.dedup();
-        let of_groups = groups.into_iter().filter(|group| !group.is_empty());
-        let of_groups = of_groups.map(|group| paths::group(group, Version::V2));
-        let general = GENERAL.into_iter();
-        let general = general.filter_map(|path| paths::general(path, Version::V2));
-        for more in general.chain(of_groups) {
-            written.definitions.extend(more.definitions);
-            for (path, item) in more.paths {
-                written.paths.insert(path, item);
+    /// Each form is made when it is first asked for: most clients want only one.
+    fn json(&mut self) -> &BaseJson {
+        let kinds = &self.kinds;
+        self.json.get_or_insert_with(|| {
+            let document = written_base(kinds);
+            let object = |field: &str| document.get(field).map(members).unwrap_or_default();
+            BaseJson {
+                head: members(&head()),
+                definitions: object("definitions"),
+                paths: object("paths"),
             }
-        }
-        written.definitions.extend(super::META.map(Into::into));
-        let definitions = definitions::reachable(&written.definitions, &served, Version::V2);
-        let mut document = crate::document!({
-            "swagger": "2.0",
-            "info": {"title": "Kubernetes", "version": short_version()},
-            "securityDefinitions": {"BearerToken": {
-                "type": "apiKey", "name": "authorization", "in": "header",
-                "description": "Bearer Token authentication",
-            }},
-            "security": [{"BearerToken": []}],
-        });
-        let head = members(&document);
-        document.set(&["definitions"], definitions);
-        document.set(&["paths"], written.paths);
-        let object = |field: &str| document.get(field).map(members).unwrap_or_default();
-        let piece = Piece {
-            definitions: object("definitions"),
-            paths: object("paths"),
-            protobuf: gnostic::encode(&document),
-        };
-        Base { kinds, piece, head }
+        })
     }
 
-    fn json(&self, pieces: &[Arc<Piece>]) -> Vec<u8> {
+    fn protobuf(&mut self) -> &[u8] {
+        let kinds = &self.kinds;
+        self.protobuf
+            .get_or_insert_with(|| gnostic::encode(&written_base(kinds)))
+    }
+}
+
+/// What stands before the definitions.
+fn head() -> Value {
+    crate::document!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": short_version()},
+        "securityDefinitions": {"BearerToken": {
+            "type": "apiKey", "name": "authorization", "in": "header",
+            "description": "Bearer Token authentication",
+        }},
+        "security": [{"BearerToken": []}],
+    })
+}
+
+/// The document of built-in kinds alone.
+fn written_base(kinds: &[Arc<Resource>]) -> Value {
+    let served: Vec<&Resource> = kinds.iter().map(|one| &**one).collect();
+    let mut written = paths::paths(&served, Version::V2);
+    let mut groups: Vec<&str> = served.iter().map(|resource| &*resource.group).collect();
+    groups.dedup();
+    let of_groups = groups.into_iter().filter(|group| !group.is_empty());
+    let of_groups = of_groups.map(|group| paths::group(group, Version::V2));
+    let general = GENERAL.into_iter();
+    let general = general.filter_map(|path| paths::general(path, Version::V2));
+    for more in general.chain(of_groups) {
+        written.definitions.extend(more.definitions);
+        for (path, item) in more.paths {
+            written.paths.insert(path, item);
+        }
+    }
+    written.definitions.extend(super::META.map(Into::into));
+    let mut definitions = definitions::reachable(&written.definitions, &served, Version::V2);
+    descriptions::describe(&mut definitions, Version::V2);
+    let mut document = head();
+    document.set(&["definitions"], definitions);
+    document.set(&["paths"], written.paths);
+    document
+}
+
+impl BaseJson {
+    /// The whole document.
+    fn with(&self, pieces: &[Arc<Piece>]) -> Vec<u8> {
         let mut out = Vec::new();
         out.push(b'{');
         out.extend_from_slice(&self.head);
-        let all = || std::iter::once(&self.piece).chain(pieces.iter().map(|piece| &**piece));
+        let definitions = pieces.iter().map(|piece| &piece.definitions);
+        let definitions = std::iter::once(&self.definitions).chain(definitions);
+        let paths = pieces.iter().map(|piece| &piece.paths);
+        let paths = std::iter::once(&self.paths).chain(paths);
         for (name, members) in [
-            (
-                "definitions",
-                all().map(|piece| &piece.definitions).collect::<Vec<_>>(),
-            ),
-            ("paths", all().map(|piece| &piece.paths).collect()),
+            ("definitions", definitions.collect::<Vec<_>>()),
+            ("paths", paths.collect()),
         ] {
             out.extend_from_slice(format!(",\"{name}\":{{").as_bytes());
             let mut is_first = true;

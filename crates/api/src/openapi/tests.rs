@@ -67,8 +67,10 @@ fn schemas_say_how_lists_merge() {
     let containers = schemas
         .at(&["io.k8s.api.core.v1.PodSpec", "properties", "containers"])
         .unwrap();
+    let mut containers = containers.clone();
+    containers.remove(&["description"]);
     assert_eq!(
-        containers,
+        &containers,
         &crate::document!({
             "type": "array",
             "items": {"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}], "default": {}},
@@ -122,4 +124,55 @@ fn the_protobuf_form_begins_with_the_version() {
     let protobuf = documents().v2_protobuf(kinds());
     assert!(protobuf.body.starts_with(b"\x0a\x032.0"));
     assert_ne!(protobuf.etag, documents().v2_json(kinds()).etag);
+}
+
+#[test]
+fn kubectl_explain_finds_words_for_built_in_kinds() {
+    let document = parsed(&documents().v3(kinds(), "api/v1").unwrap());
+    let schemas = document.at(&["components", "schemas"]).unwrap();
+    let property = |kind: &str, field: &str| {
+        let name = format!("io.k8s.api.core.v1.{kind}");
+        schemas.at(&[&name, "properties", field]).unwrap().clone()
+    };
+    let spec = property("Pod", "spec");
+    assert!(spec.str_at(&["description"]).contains("desired behavior"));
+    // A reference with a default is wrapped already, one without gets wrapped.
+    assert_eq!(spec.list_at(&["allOf"]).len(), 1);
+    assert_eq!(spec.get("default"), Some(&Value::object()));
+    let affinity = property("PodSpec", "affinity");
+    assert_eq!(affinity.list_at(&["allOf"]).len(), 1);
+    assert!(affinity.get("$ref").is_none());
+    let containers = property("PodSpec", "containers");
+    assert!(!containers.str_at(&["description"]).is_empty());
+    let image = property("Container", "image");
+    assert!(
+        image
+            .str_at(&["description"])
+            .starts_with("Container image name.")
+    );
+
+    let v2 = parsed(&documents().v2_json(kinds()));
+    let name = [
+        "definitions",
+        "io.k8s.api.core.v1.PodSpec",
+        "properties",
+        "affinity",
+    ];
+    let affinity = v2.at(&name).unwrap();
+    assert!(
+        !affinity.str_at(&["$ref"]).is_empty() && !affinity.str_at(&["description"]).is_empty()
+    );
+}
+
+#[test]
+fn the_index_makes_no_document() {
+    let documents = Documents::default();
+    documents.v3_index(kinds());
+    assert_eq!(locked(&documents.kept).len(), 0);
+    let before = documents.v3(kinds(), "apis/apps/v1").unwrap();
+    assert_eq!(locked(&documents.kept).len(), 1);
+    assert_eq!(
+        documents.v3(kinds(), "apis/apps/v1").unwrap().body,
+        before.body
+    );
 }

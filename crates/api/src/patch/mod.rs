@@ -5,6 +5,7 @@
 mod diff;
 mod json;
 mod merge;
+mod misfit;
 mod order;
 mod shape;
 mod strategic;
@@ -14,6 +15,7 @@ use crate::status::{Details, Reason, Status};
 
 pub use json::json_patch;
 pub use merge::merge_patch;
+pub use misfit::{Misfit, misfit};
 pub use shape::{FieldRule, Shape};
 
 /// Why a strategic merge patch cannot be applied or made.

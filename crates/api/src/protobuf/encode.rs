@@ -52,7 +52,7 @@ fn present(writer: &mut Writer, number: u32, kind: &Type, value: &Value) {
     }
 }
 
-/// What Go writes for a field nobody set.
+/// What Go writes for a field that is not set.
 fn absent(writer: &mut Writer, number: u32, field: &Field) {
     if field.pointer {
         return;

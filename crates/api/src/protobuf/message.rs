@@ -1,4 +1,4 @@
-//! Encoded objects that are kept and written many times: the message once, and around it whatever
+//! Encoded objects that are kept and written many times: the message once, and around it what
 //! an answer needs (the envelope, a list, a watch event), with the resourceVersion spliced in.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Encodes `object`, whatever resourceVersion it has.
+    /// Encodes `object`, regardless of its resourceVersion.
     pub fn of(definition: &'static Definition, object: &Value) -> Result<Message, Error> {
         let malformed = || Error::NoProtobuf {
             definition: definition.name,

@@ -167,6 +167,16 @@ impl Resource {
         Status::invalid(&self.group, &self.kind, name, causes)
     }
 
+    /// Likewise for an object that says of itself which kind it is, which upstream believes of custom
+    /// resources.
+    pub fn invalid_as(&self, kind: &str, name: &str, errors: Vec<FieldError>) -> Status {
+        if !self.is_custom() || kind.is_empty() {
+            return self.invalid(name, errors);
+        }
+        let causes = errors.into_iter().map(Cause::from).collect();
+        Status::invalid(&self.group, kind, name, causes)
+    }
+
     /// What identifies a resource in a catalogue.
     pub fn id(&self) -> (&str, &str, &str) {
         (&self.group, &self.version, &self.plural)

@@ -60,7 +60,7 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        // Other kinds keep whatever number they were given.
+        // Other kinds keep the number that they were given.
         if self.has_generation() {
             object.set(&["metadata", "generation"], 1);
         }
@@ -69,7 +69,7 @@ pub trait Strategy: Send + Sync {
 
     fn prepare_create_content(&self, _object: &mut Value) {}
 
-    /// Takes from `old` whatever this request may not change. `subresource` is "" for the object
+    /// Takes from `old` what this request may not change. `subresource` is "" for the object
     /// itself.
     fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
         metadata::carry_over(new, old);
@@ -103,6 +103,18 @@ pub trait Strategy: Send + Sync {
 
     fn validate_content(&self, _object: &Value) -> Vec<FieldError> {
         Vec::new()
+    }
+
+    /// Like [`Strategy::validate_update`]; adds to `told` what is as wrong as it was before, about
+    /// which the client is only warned.
+    fn judge_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+        _told: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        self.validate_update(new, old, subresource)
     }
 
     /// Everything that is wrong with the new state of an object, metadata included.
@@ -182,7 +194,7 @@ pub trait Strategy: Send + Sync {
         Dependents::Deleted
     }
 
-    /// Whether something beside `metadata.finalizers` and the grace period keeps an object that is
+    /// Whether something other than `metadata.finalizers` and the grace period keeps an object that is
     /// being deleted.
     fn has_finalizers_of_its_own(&self, _object: &Value) -> bool {
         false

@@ -224,7 +224,9 @@ impl Checker {
             Type::MicroTime => literal::micro_time(&text),
             _ => Ok(text.into_owned()),
         };
-        written.map(Value::String).map_err(TypeError)
+        written
+            .map(Value::String)
+            .map_err(|error| TypeError(error.to_string()))
     }
 
     fn int_or_string(&mut self, node: Node<'_>) -> Result<Value, TypeError> {

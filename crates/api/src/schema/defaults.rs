@@ -1,4 +1,4 @@
-//! The values that Go's types and declarations give to fields nobody set.
+//! The values that Go's types and declarations give to fields that are not set.
 //!
 //! Defaults that depend on other fields are the strategies'.
 
@@ -35,7 +35,7 @@ pub fn apply_declared_defaults(definition: &Definition, object: &mut Value) {
 
 /// Writes what Go's encoder would have written: fields that are always there get their zero value,
 /// zero values of fields that are left out when empty disappear. Lists, maps and times that are
-/// always there are `null` when nobody set them.
+/// always there are `null` when they are not set.
 pub fn normalise(definition: &Definition, object: &mut Value) {
     let Value::Object(fields) = object else {
         return;
@@ -117,7 +117,7 @@ fn is_zero(kind: &Type, value: &Value) -> bool {
     }
 }
 
-/// What a field shows when nobody set it.
+/// What a field shows when it is not set.
 fn always_there(field: &Field) -> Option<Value> {
     if field.omit_zero || field.inline {
         return None;

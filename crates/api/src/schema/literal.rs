@@ -10,8 +10,13 @@ use jiff::tz::TimeZone;
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROSECONDS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
+/// A text that is no such value, in the words of Go's decoder.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct InvalidLiteral(pub String);
+
 /// RFC 3339 to whole seconds in UTC; a fraction is allowed and dropped.
-pub(super) fn time(text: &str) -> Result<String, String> {
+pub(super) fn time(text: &str) -> Result<String, InvalidLiteral> {
     let moment = instant(text).map_err(|rest| unparsable(text, SECONDS, rest))?;
     Ok(moment
         .to_zoned(TimeZone::UTC)
@@ -20,7 +25,7 @@ pub(super) fn time(text: &str) -> Result<String, String> {
 }
 
 /// RFC 3339 with exactly six digits of fraction, to UTC.
-pub(super) fn micro_time(text: &str) -> Result<String, String> {
+pub(super) fn micro_time(text: &str) -> Result<String, InvalidLiteral> {
     let digits = text.get(19..).map_or(0, |rest| {
         let fraction = rest.strip_prefix('.').unwrap_or_default();
         fraction.bytes().take_while(u8::is_ascii_digit).count()
@@ -37,7 +42,7 @@ pub(super) fn micro_time(text: &str) -> Result<String, String> {
 }
 
 /// Base64 with padding; line breaks are skipped.
-pub(super) fn bytes(text: &str) -> Result<String, String> {
+pub(super) fn bytes(text: &str) -> Result<String, InvalidLiteral> {
     // Go does not mind stray bits in the last character.
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -59,13 +64,15 @@ pub(super) fn bytes(text: &str) -> Result<String, String> {
             base64::DecodeError::InvalidLastSymbol(place, _) => place,
             _ => text.len() - text.len() % 4,
         };
-        format!("illegal base64 data at input byte {place}")
+        InvalidLiteral(format!("illegal base64 data at input byte {place}"))
     })?;
     Ok(STANDARD.encode(decoded))
 }
 
-fn unparsable(text: &str, layout: &str, (rest, element): (&str, &str)) -> String {
-    format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}")
+fn unparsable(text: &str, layout: &str, (rest, element): (&str, &str)) -> InvalidLiteral {
+    InvalidLiteral(format!(
+        "parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}"
+    ))
 }
 
 /// Follows the layout from left to right; fails with what could not be read and as what.
@@ -131,15 +138,15 @@ mod tests {
     #[test]
     fn bad_times_are_explained_as_in_go() {
         assert_eq!(
-            time("abc").unwrap_err(),
+            time("abc").unwrap_err().0,
             r#"parsing time "abc" as "2006-01-02T15:04:05Z07:00": cannot parse "abc" as "2006""#
         );
         assert_eq!(
-            time("2020-01-01T00:00:00").unwrap_err(),
+            time("2020-01-01T00:00:00").unwrap_err().0,
             r#"parsing time "2020-01-01T00:00:00" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "Z07:00""#
         );
         assert_eq!(
-            micro_time("2020-01-01T00:00:00Z").unwrap_err(),
+            micro_time("2020-01-01T00:00:00Z").unwrap_err().0,
             r#"parsing time "2020-01-01T00:00:00Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000""#
         );
     }
@@ -148,7 +155,7 @@ mod tests {
     fn bytes_are_base64() {
         assert_eq!(bytes("aGk=\n").unwrap(), "aGk=");
         assert_eq!(
-            bytes("***").unwrap_err(),
+            bytes("***").unwrap_err().0,
             "illegal base64 data at input byte 0"
         );
     }

@@ -21,6 +21,7 @@ pub use decode::{
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub(crate) use empty::is_left_out;
 pub use empty::{Empties, forget_empty};
+pub use node::SyntaxError;
 pub use problem::{FieldProblem, TypeError, UnknownField};
 pub use shape::{Shape, type_of};
 pub(crate) use table::JSON_SCHEMA;

@@ -16,19 +16,24 @@ pub(super) enum Node<'a> {
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
 }
 
-/// Parses a whole text; the error is worded as Go words it.
-pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
+/// A text that is not JSON, in the words of Go's decoder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SyntaxError(String);
+
+/// Parses a whole text.
+pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, SyntaxError> {
     let mut parser = Parser {
         bytes,
         position: 0,
         depth: 0,
     };
     parser.white_space();
-    let node = parser.value()?;
+    let node = parser.value().map_err(SyntaxError)?;
     parser.white_space();
     match parser.peek() {
         None => Ok(node),
-        Some(_) => Err(parser.unexpected("after top-level value")),
+        Some(_) => Err(SyntaxError(parser.unexpected("after top-level value"))),
     }
 }
 

@@ -19,6 +19,11 @@ pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
 }
 
+/// A field that a kind has no other name for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("field label not supported: {0}")]
+pub struct UnknownField(String);
+
 impl FieldSelector {
     /// Reads the text form of a `fieldSelector` parameter.
     pub fn parse(text: &str) -> Result<FieldSelector, Error> {
@@ -59,16 +64,16 @@ impl FieldSelector {
         Ok(FieldSelector { requirements })
     }
 
-    /// The same selector over fields of other names; the field that has none where one has not.
+    /// The same selector over fields of other names.
     pub fn renamed(
         mut self,
         rename: impl Fn(&str) -> Option<&str>,
-    ) -> Result<FieldSelector, String> {
+    ) -> Result<FieldSelector, UnknownField> {
         for requirement in &mut self.requirements {
             match rename(&requirement.field) {
                 Some(name) if name == requirement.field => {}
                 Some(name) => requirement.field = name.to_string(),
-                None => return Err(requirement.field.clone()),
+                None => return Err(UnknownField(requirement.field.clone())),
             }
         }
         Ok(self)

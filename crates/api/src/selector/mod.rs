@@ -4,7 +4,7 @@ mod field_selector;
 mod label_selector;
 mod lexer;
 
-pub use field_selector::{FieldRequirement, FieldSelector};
+pub use field_selector::{FieldRequirement, FieldSelector, UnknownField};
 pub use label_selector::{LabelSelector, Operator, Requirement};
 
 /// A selector that could not be read. The text is what upstream answers.

@@ -24,6 +24,7 @@ mod devices;
 mod endpoint_slice;
 mod endpoints;
 pub mod event;
+mod flow_control;
 mod horizontal_pod_autoscaler;
 mod ingress;
 mod ingress_class;
@@ -121,6 +122,10 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         }
         ("coordination.k8s.io", "Lease") => &lease::Lease,
         ("events.k8s.io", "Event") => &event::Event { strict: true },
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => &flow_control::FlowSchema,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            &flow_control::PriorityLevelConfiguration
+        }
         ("policy", "PodDisruptionBudget") => &pod_disruption_budget::PodDisruptionBudget,
         ("discovery.k8s.io", "EndpointSlice") => &endpoint_slice::EndpointSlice,
         ("networking.k8s.io", "IPAddress") => &ip_address::IpAddress,

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_addresses_and_ranges_are_told() {
+    fn odd_addresses_and_ranges_get_warnings() {
         let told = |check: fn(&str, &Path, &mut Vec<String>), text: &str| {
             let mut warnings = Vec::new();
             check(text, &Path::new("f"), &mut warnings);

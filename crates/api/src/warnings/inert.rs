@@ -1,5 +1,5 @@
 //! Kinds that are stored as Kubernetes stores them while nothing here acts on them. Whoever writes one
-//! is told, so that nobody relies on what is not there.
+//! is warned of, so that no user relies on what is not there.
 
 use crate::document::Value;
 use crate::resource::Resource;
@@ -37,6 +37,9 @@ fn word(resource: &Resource, object: &Value) -> Option<&'static str> {
         ("", "Service") if object.str_at(&["spec", "type"]) == "LoadBalancer" => {
             "this Service gets no load balancer address: none is built in; its node ports and cluster IP work"
         }
+        ("flowcontrol.apiserver.k8s.io", _) => {
+            "this object is stored but has no effect on this API server: requests are not queued by priority"
+        }
         ("resource.k8s.io", _) => {
             "this object is stored but has no effect: devices are not allocated to pods"
         }
@@ -53,7 +56,7 @@ mod tests {
     use crate::catalogue;
 
     #[test]
-    fn whoever_writes_what_nothing_acts_on_is_told() {
+    fn kinds_that_nothing_acts_on_get_a_warning() {
         let policies = catalogue::built_in()
             .find("networking.k8s.io", "v1", "networkpolicies")
             .unwrap();
@@ -70,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_told_of_only_as_load_balancers() {
+    fn services_get_the_warning_only_as_load_balancers() {
         let services = catalogue::built_in().find("", "v1", "services").unwrap();
         let mut service = crate::document!({"spec": {"type": "ClusterIP"}});
         assert_eq!(check(services, &service, None), None);

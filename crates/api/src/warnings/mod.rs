@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_owners_are_left_out_and_told() {
+    fn repeated_owners_are_removed_with_a_warning() {
         let owner = crate::document!({"name": "o", "uid": "u"});
         let mut object = crate::document!({"metadata": {"ownerReferences": [owner, owner]}});
         let told = without_repeated_owners(&mut object, false).unwrap();

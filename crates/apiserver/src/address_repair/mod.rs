@@ -22,7 +22,7 @@ use crate::server::Server;
 use crate::storage::{store_failure, store_key};
 use plan::{Claim, Finding, Record, Step, World};
 
-/// How often it is looked whether anything changed. Nobody waits for a repair.
+/// How often it is looked whether anything changed. No request waits for a repair.
 const PERIOD: Duration = Duration::from_secs(5);
 /// What is recreated takes two passes.
 const PASSES: usize = 3;
@@ -216,7 +216,7 @@ async fn tell(server: &Arc<Server>, finding: &Finding) -> Result<(), Status> {
     let mut context = Context::internal(server);
     context.info.namespace = namespace;
     match registry::create(&context, events, event.into(), &mut Hops::none()).await {
-        // Its namespace is going: nobody will read it.
+        // Its namespace is being deleted, so the event would not be read.
         Err(status) if matches!(status.code(), 403 | 404) => Ok(()),
         result => result.map(drop),
     }

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_nobody_go_after_their_time() {
+    fn records_without_a_service_are_deleted_after_their_time() {
         let fresh = "2026-01-01T00:59:30Z";
         let world = world(
             &[("d/a", addresses(&["10.0.0.1"]))],
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_says_something_else_is_made_anew() {
+    fn a_record_with_other_content_is_replaced() {
         let mut foreign = of("a", OLD, "IPv4");
         foreign.set(&["spec", "parentRef", "resource"], "gateways");
         let mut bare = of("b", OLD, "IPv4");

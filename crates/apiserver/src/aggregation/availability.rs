@@ -17,6 +17,7 @@ use crate::extension_servers::{Backend, Remote, ServiceReference};
 use crate::identity::MASTERS;
 use crate::registry::{Target, update};
 use crate::server::Server;
+use crate::service_endpoints;
 
 /// How often a server is asked while all is well.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -114,25 +115,25 @@ fn check_service(server: &Server, reference: &ServiceReference) -> Option<Findin
         port,
     } = reference;
     let about = format!("service/{name} in {namespace:?}");
-    let Some(service) = resolve::service(server, reference) else {
+    let Ok(service) = service_endpoints::service(&server.cache, namespace, name) else {
         let message = format!("{about} is not present");
         return Some(Finding::unavailable("ServiceNotFound", message));
     };
     if service.str_at(&["spec", "type"]) != "ClusterIP" {
         return None;
     }
-    let Some(port_name) = resolve::port_name(&service, *port) else {
+    let Ok(port_name) = service_endpoints::port_name(&service, name, (*port).into()) else {
         let message = format!("{about} is not listening on port {port}");
         return Some(Finding::unavailable("ServicePortError", message));
     };
-    let slices = resolve::slices(server, reference);
+    let slices = service_endpoints::slices(&server.cache, namespace, name);
     if slices.is_empty() {
         let message = format!("cannot find endpointslices for {about}");
         return Some(Finding::unavailable("EndpointsNotFound", message));
     }
     let leads_anywhere = |slice: &Value| {
-        let ready = slice.list_at(&["endpoints"]).iter().any(resolve::is_ready);
-        ready && resolve::slice_port(slice, port_name).is_some()
+        let is_ready = service_endpoints::ready(slice).next().is_some();
+        is_ready && service_endpoints::slice_port(slice, port_name).is_some()
     };
     if !slices.iter().any(leads_anywhere) {
         let message =
@@ -144,7 +145,8 @@ fn check_service(server: &Server, reference: &ServiceReference) -> Option<Findin
 
 /// Asks for the description of the group version, which every server must be able to give.
 async fn probe(server: &Server, remote: &Remote) -> Result<(), String> {
-    let backend = remote.backend.clone()?;
+    let backend = remote.backend.as_ref();
+    let backend = backend.map_err(|problem| environment::chain(problem.as_ref()).to_string())?;
     let endpoints = resolve::endpoints(server, remote).map_err(|problem| problem.to_string())?;
     let permit = server.extensions.probes.acquire().await;
     let first = server.environment.random_u64() as usize % endpoints.len().max(1);
@@ -152,7 +154,7 @@ async fn probe(server: &Server, remote: &Remote) -> Result<(), String> {
         .map(|number| endpoints[(first + number) % endpoints.len()]);
     let path = remote.specification.root();
     let mut asked: FuturesUnordered<_> = chosen
-        .map(|address| probe_one(&backend, address, &path))
+        .map(|address| probe_one(backend, address, &path))
         .collect();
     let mut last = Err(String::new());
     while let Some(outcome) = asked.next().await {

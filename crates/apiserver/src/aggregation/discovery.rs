@@ -164,23 +164,6 @@ fn of_legacy(document: &Value, version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extension_servers::ServiceReference;
-
-    fn specification() -> Specification {
-        Specification {
-            service: ServiceReference {
-                namespace: "n".to_string(),
-                name: "s".to_string(),
-                port: 443,
-            },
-            ca_bundle: Vec::new(),
-            skip_verification: true,
-            group: "a.io".to_string(),
-            version: "v1".to_string(),
-            group_priority: 1,
-            version_priority: 1,
-        }
-    }
 
     #[test]
     fn the_own_version_is_taken_from_the_document_of_a_server() {
@@ -197,8 +180,11 @@ mod tests {
             "subresources": [{"subresource": "x",
                 "responseKind": {"group": "", "version": "", "kind": ""}}],
         }]});
-        assert_eq!(of_aggregated(&document, &specification()), expected);
-        let nothing = of_aggregated(&api::document!({}), &specification());
+        assert_eq!(
+            of_aggregated(&document, &Specification::example()),
+            expected
+        );
+        let nothing = of_aggregated(&api::document!({}), &Specification::example());
         assert_eq!(nothing, api::document!({"version": "v1"}));
     }
 

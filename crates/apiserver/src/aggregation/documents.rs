@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{discovery, openapi, resolve};
-use crate::extension_servers::Remote;
+use crate::extension_servers::{BackendError, Remote};
 use crate::server::Server;
+use crate::service_endpoints::ResolveError;
 
 /// How often documents are fetched again while all is well, as upstream does.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -18,52 +19,53 @@ const LONGEST_OPENAPI_RETRY: Duration = Duration::from_secs(3600);
 /// Why documents could not be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchFailure {
-    #[error("{0}")]
-    Backend(String),
     #[error(transparent)]
-    Resolve(#[from] resolve::ResolveError),
+    Backend(Arc<BackendError>),
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     #[error(transparent)]
     Discovery(#[from] discovery::DiscoveryError),
     #[error(transparent)]
     OpenApi(#[from] openapi::OpenApiError),
 }
 
-/// Keeps the discovery of one server until its APIService leads elsewhere.
-pub(super) async fn keep_discovery(server: Weak<Server>, remote: Arc<Remote>) {
-    let mut pace = Pace::new(PERIOD);
-    while let Some(running) = server.upgrade() {
-        let fetched = until_stopped(&remote, fetch_discovery(&running, &remote)).await;
-        let Some(fetched) = fetched else {
-            return;
-        };
-        drop(running);
-        if let Err(problem) = &fetched {
-            let problem = environment::chain(problem);
-            tracing::debug!(api_service = remote.name, %problem, "no discovery of an extension server");
-            remote.lasting.discovered.lock().version = None;
-        }
-        let changed = remote.lasting.fetch_discovery.notified();
-        if !pace.wait(&remote, fetched.is_ok(), changed).await {
-            return;
-        }
-    }
+/// What is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Documents {
+    Discovery,
+    OpenApi,
 }
 
-/// Keeps the OpenAPI documents of one server until its APIService leads elsewhere.
-pub(super) async fn keep_openapi(server: Weak<Server>, remote: Arc<Remote>) {
-    let mut pace = Pace::new(LONGEST_OPENAPI_RETRY);
+/// Keeps documents of one server up to date until its APIService leads elsewhere.
+pub(super) async fn keep(server: Weak<Server>, remote: Arc<Remote>, documents: Documents) {
+    let lasting = &remote.lasting;
+    let (longest, changed) = match documents {
+        Documents::Discovery => (PERIOD, &lasting.fetch_discovery),
+        Documents::OpenApi => (LONGEST_OPENAPI_RETRY, &lasting.fetch_openapi),
+    };
+    let mut pace = Pace::new(longest);
     while let Some(running) = server.upgrade() {
-        let fetched = until_stopped(&remote, fetch_openapi(&running, &remote)).await;
-        let Some(fetched) = fetched else {
+        let fetching = async {
+            match documents {
+                Documents::Discovery => fetch_discovery(&running, &remote).await,
+                Documents::OpenApi => fetch_openapi(&running, &remote).await,
+            }
+        };
+        let Some(fetched) = until_stopped(&remote, fetching).await else {
             return;
         };
         drop(running);
         if let Err(problem) = &fetched {
             let problem = environment::chain(problem);
-            tracing::debug!(api_service = remote.name, %problem, "no OpenAPI of an extension server");
+            tracing::debug!(api_service = remote.name, ?documents, %problem, "no documents of an extension server");
+            if documents == Documents::Discovery {
+                lasting.discovered.lock().version = None;
+            }
         }
-        let changed = remote.lasting.fetch_openapi.notified();
-        if !pace.wait(&remote, fetched.is_ok(), changed).await {
+        if !pace
+            .wait(&remote, fetched.is_ok(), changed.notified())
+            .await
+        {
             return;
         }
     }

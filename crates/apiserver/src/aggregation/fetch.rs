@@ -57,15 +57,15 @@ pub(super) async fn get(
     question: &Question<'_>,
 ) -> Result<Answer, FetchError> {
     let url = format!("https://{address}{}", question.path);
-    let failed = |problem: String| FetchError::Failed {
+    let failed = |problem: &dyn std::error::Error| FetchError::Failed {
         url: url.clone(),
-        problem,
+        problem: problem.to_string(),
     };
     let body: RequestBody = Empty::new().map_err(|never| match never {}).boxed_unsync();
     let mut request = Request::new(body);
     *request.uri_mut() = url
         .parse()
-        .map_err(|problem: http::uri::InvalidUri| failed(problem.to_string()))?;
+        .map_err(|problem: http::uri::InvalidUri| failed(&problem))?;
     let headers = request.headers_mut();
     headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));
     for (name, value) in [
@@ -79,15 +79,14 @@ pub(super) async fn get(
     let identity = Identity::exactly(question.user, question.groups);
     front_proxy_headers::set(headers, &identity);
     let asking = async {
-        let answer = backend.send(request, false).await.map_err(failed)?;
+        let answer = backend.send(request, false).await;
+        let answer = answer.map_err(|problem| failed(&problem))?;
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, question.most_bytes).collect().await;
         Ok(Answer {
             code: parts.status.as_u16(),
             headers: parts.headers,
-            body: body
-                .map_err(|problem| failed(problem.to_string()))?
-                .to_bytes(),
+            body: body.map_err(|problem| failed(problem.as_ref()))?.to_bytes(),
         })
     };
     let asked = tokio::time::timeout(question.timeout, asking).await;

@@ -2,38 +2,72 @@
 //! keeps everything in step: the table of extension servers, what is done for each of them, and the
 //! APIServices of our own.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::strategy::api_service;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Registrar, availability, documents};
+use super::documents::{self, Documents};
+use super::{Registrar, availability};
 use crate::cache::{CachedObject, Change, From, Initial, Requirement, ResourceCache, Watch};
 use crate::extension_servers::{Remote, Specification};
 use crate::server::Server;
+use crate::service_endpoints::SERVICE_NAME;
 
 /// After a watch was cut off or a write failed.
 const PAUSE: Duration = Duration::from_secs(1);
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Follows until `stop`.
-pub(crate) async fn follow(
-    server: Weak<Server>,
-    mut registrar: Registrar,
-    stop: CancellationToken,
-) {
+pub(crate) async fn follow(server: Weak<Server>, registrar: Registrar, stop: CancellationToken) {
+    let mut own = OwnServices {
+        registrar,
+        unsettled: BTreeSet::new(),
+        retry: None,
+    };
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = follow_once(&server, &mut registrar) => {}
+            () = follow_once(&server, &mut own) => {}
         }
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PAUSE) => {}
         }
+    }
+}
+
+/// The APIServices of our own, and those among them that could not be written and are tried again.
+struct OwnServices {
+    registrar: Registrar,
+    unsettled: BTreeSet<String>,
+    /// When they are tried again.
+    retry: Option<Instant>,
+}
+
+impl OwnServices {
+    async fn settle(&mut self, server: &Arc<Server>, names: impl IntoIterator<Item = String>) {
+        for (name, problem) in self.registrar.settle(server, names).await {
+            tracing::warn!(name, %problem, "an APIService of this server could not be written");
+            self.unsettled.insert(name);
+        }
+        if !self.unsettled.is_empty() {
+            self.retry.get_or_insert_with(|| Instant::now() + PAUSE);
+        }
+    }
+
+    /// Waits until it is time to try again, and returns what is to be tried.
+    async fn next_retry(&mut self) -> BTreeSet<String> {
+        match self.retry {
+            None => std::future::pending().await,
+            Some(at) => tokio::time::sleep_until(at).await,
+        }
+        self.retry = None;
+        std::mem::take(&mut self.unsettled)
     }
 }
 
@@ -50,10 +84,12 @@ enum Event {
     Slice(Option<Arc<Change>>),
     /// Kinds of these group versions came or went.
     Kinds(Vec<(String, String)>),
+    /// The APIServices of these names are tried again.
+    Retry(BTreeSet<String>),
 }
 
 /// Follows until a watch is cut off, or the server is gone.
-async fn follow_once(server: &Weak<Server>, registrar: &mut Registrar) {
+async fn follow_once(server: &Weak<Server>, own: &mut OwnServices) {
     let Some(running) = server.upgrade() else {
         return;
     };
@@ -92,6 +128,7 @@ async fn follow_once(server: &Weak<Server>, registrar: &mut Registrar) {
             change = api_services.subscription.changes.recv() => Event::ApiService(change),
             event = next_of(&mut network) => event,
             versions = changed_versions.next() => Event::Kinds(versions),
+            names = own.next_retry() => Event::Retry(names),
         };
         let Some(running) = server.upgrade() else {
             return;
@@ -107,7 +144,7 @@ async fn follow_once(server: &Weak<Server>, registrar: &mut Registrar) {
                     Some(entry) => take_in(&running, entry).await,
                     None => drop(running.extensions.set(&name, None)),
                 }
-                settle(registrar, &running, vec![name]).await;
+                own.settle(&running, [name]).await;
             }
             Event::Service(Some(change)) => each(&change, |entry| {
                 wake(&running, entry.namespace(), entry.name());
@@ -119,8 +156,9 @@ async fn follow_once(server: &Weak<Server>, registrar: &mut Registrar) {
             Event::Kinds(versions) => {
                 let names = versions.into_iter();
                 let names = names.map(|(group, version)| format!("{version}.{group}"));
-                settle(registrar, &running, names.collect()).await;
+                own.settle(&running, names).await;
             }
+            Event::Retry(names) => own.settle(&running, names).await,
         }
     }
 }
@@ -169,13 +207,6 @@ fn wake_all(server: &Server) {
     }
 }
 
-async fn settle(registrar: &mut Registrar, server: &Arc<Server>, names: Vec<String>) {
-    while let Err(problem) = registrar.settle(server, names.clone()).await {
-        tracing::warn!(%problem, "an APIService of this server could not be written");
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
 /// Takes in what an APIService says now.
 async fn take_in(server: &Arc<Server>, entry: &Arc<CachedObject>) {
     let Ok(object) = entry.object() else {
@@ -204,6 +235,7 @@ async fn take_in(server: &Arc<Server>, entry: &Arc<CachedObject>) {
 fn start(server: &Arc<Server>, remote: Arc<Remote>) {
     let weak = Arc::downgrade(server);
     tokio::spawn(availability::keep(weak.clone(), remote.clone()));
-    tokio::spawn(documents::keep_discovery(weak.clone(), remote.clone()));
-    tokio::spawn(documents::keep_openapi(weak, remote));
+    for documents in [Documents::Discovery, Documents::OpenApi] {
+        tokio::spawn(documents::keep(weak.clone(), remote.clone(), documents));
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn merge_groups(document: &mut Value, table: &Table) {
     }
 }
 
-/// The document at `/apis/<group>`, with the versions of extension servers; `None` if nobody serves
+/// The document at `/apis/<group>`, with the versions of extension servers; `None` if no server serves
 /// the group.
 pub(crate) fn merge_group(local: Option<Value>, group: &str, table: &Table) -> Option<Value> {
     if !table.has_group(group) {
@@ -179,7 +179,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::extension_servers::{Lasting, ServiceReference, Specification};
+    use crate::extension_servers::{BackendError, Lasting, Specification};
 
     fn table(versions: &[(&str, &str, i64, i64)]) -> Table {
         let mut table = Table::default();
@@ -187,20 +187,14 @@ mod tests {
             table.insert(Arc::new(Remote {
                 name: format!("{version}.{group}"),
                 specification: Specification {
-                    service: ServiceReference {
-                        namespace: "n".to_string(),
-                        name: "s".to_string(),
-                        port: 443,
-                    },
-                    ca_bundle: Vec::new(),
-                    skip_verification: true,
                     group: group.to_string(),
                     version: version.to_string(),
                     group_priority: *group_priority,
                     version_priority: *version_priority,
+                    ..Specification::example()
                 },
                 is_available: true,
-                backend: Err(String::new()),
+                backend: Err(Arc::new(BackendError::Name(String::new()))),
                 lasting: Arc::new(Lasting::new(CancellationToken::new())),
             }));
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::Value;
+use api::catalogue::Snapshot;
 use api::openapi::Document;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -12,8 +13,17 @@ use sha2::{Digest, Sha256};
 use crate::extension_servers::{Table, V2Part};
 
 /// The index at `/openapi/v3`.
-pub(crate) fn v3_index(local: &Document, table: &Table) -> Document {
+pub(crate) fn v3_index(local: &Document, table: &Table, kinds: &Snapshot) -> Document {
     let mut added = Vec::new();
+    let hidden = hidden(table, kinds);
+    let local = match hidden.is_empty() {
+        true => local.clone(),
+        false => Document::new(without_hidden(&local.body, |paths| {
+            hidden.iter().for_each(|root| {
+                paths.remove(&["paths", root.trim_start_matches('/')]);
+            });
+        })),
+    };
     for remote in table.iter() {
         for (path, url) in &remote.lasting.discovered.lock().v3 {
             let entry = api::document!({"serverRelativeURL": url.as_str()});
@@ -26,12 +36,35 @@ pub(crate) fn v3_index(local: &Document, table: &Table) -> Document {
     }
     match (added.is_empty(), begin_of(&local.body, "paths")) {
         (false, Some(at)) => Document::new(spliced(&local.body, vec![(at, added)])),
-        _ => local.clone(),
+        _ => local,
+    }
+}
+
+/// The roots of group versions that kinds of our own have too: their extension server goes first.
+fn hidden(table: &Table, kinds: &Snapshot) -> Vec<String> {
+    let remotes = table.iter().map(|remote| &remote.specification);
+    remotes
+        .filter(|one| {
+            let group = kinds.group(&one.group);
+            group.is_some_and(|group| group.of_version(&one.version).next().is_some())
+        })
+        .map(|one| one.root())
+        .collect()
+}
+
+/// A document of our own changed as a tree, which is seldom needed.
+fn without_hidden(local: &[u8], remove: impl FnOnce(&mut Value)) -> Vec<u8> {
+    match Value::from_json(local) {
+        Ok(mut document) => {
+            remove(&mut document);
+            document.to_json()
+        }
+        Err(_) => local.to_vec(),
     }
 }
 
 /// The document at `/openapi/v2`, as JSON or in its protobuf form.
-pub(crate) fn v2(local: Document, table: &Table, protobuf: bool) -> Document {
+pub(crate) fn v2(local: Document, table: &Table, kinds: &Snapshot, protobuf: bool) -> Document {
     let parts: Vec<Arc<V2Part>> = table
         .iter()
         .filter_map(|remote| remote.lasting.discovered.lock().v2.clone())
@@ -46,7 +79,13 @@ pub(crate) fn v2(local: Document, table: &Table, protobuf: bool) -> Document {
             parts.iter().for_each(|part| body.extend(&part.protobuf));
             Some(body)
         }
-        false => merged_json(&local.body, &parts),
+        false => {
+            let hidden = hidden(table, kinds);
+            match hidden.is_empty() {
+                true => merged_json(&local.body, &parts),
+                false => merged_json(&without_paths(&local.body, &hidden, &parts), &parts),
+            }
+        }
     };
     let Some(body) = body else {
         return local;
@@ -65,6 +104,26 @@ pub(crate) fn v2(local: Document, table: &Table, protobuf: bool) -> Document {
             .map(|byte| format!("{byte:02X}"))
             .collect(),
     }
+}
+
+/// Our own document without the paths below these roots, and without definitions that others have.
+fn without_paths(local: &[u8], hidden: &[String], parts: &[Arc<V2Part>]) -> Vec<u8> {
+    without_hidden(local, |document| {
+        if let Some(Value::Object(paths)) = document.get_mut("paths") {
+            paths.retain(|path, _| {
+                let below = |root: &String| {
+                    let rest = path.strip_prefix(root.as_str());
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                };
+                !hidden.iter().any(below)
+            });
+        }
+        for (name, _) in parts.iter().flat_map(|part| &part.definitions) {
+            if let Ok(Value::String(name)) = Value::from_json(name) {
+                document.remove(&["definitions", &name]);
+            }
+        }
+    })
 }
 
 fn merged_json(local: &[u8], parts: &[Arc<V2Part>]) -> Option<Vec<u8>> {

@@ -5,7 +5,7 @@
 //! - `follow` watches APIServices, Services and EndpointSlices, and keeps the table of
 //!   [`crate::extension_servers`] in step; for every extension server it runs `availability`, which
 //!   writes the condition `Available`, and `documents`, which fetches what the server says about
-//!   itself. Both take their time in the background: one that hangs holds up nobody else.
+//!   itself. Both take their time in the background: one that hangs delays no other.
 //! - `proxy` passes requests on.
 //! - `merged_discovery` and `merged_openapi` put what was fetched into our own documents.
 //! - `trust` publishes how extension servers recognize users and this server.

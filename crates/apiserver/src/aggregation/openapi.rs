@@ -233,7 +233,6 @@ fn is_same(one: &Value, other: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extension_servers::ServiceReference;
 
     #[test]
     fn a_document_is_cut_down_to_the_group_version_and_what_it_needs() {
@@ -254,20 +253,7 @@ mod tests {
                 meta: {"type": "object", "properties": {"odd": {"type": "string"}}},
             },
         });
-        let specification = Specification {
-            service: ServiceReference {
-                namespace: "n".to_string(),
-                name: "s".to_string(),
-                port: 443,
-            },
-            ca_bundle: Vec::new(),
-            skip_verification: true,
-            group: "a.io".to_string(),
-            version: "v1".to_string(),
-            group_priority: 1,
-            version_priority: 1,
-        };
-        let part = part(&document, &specification, "1");
+        let part = part(&document, &Specification::example(), "1");
         let text = |pairs: &[(Bytes, Bytes)]| -> Vec<String> {
             let utf8 = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
             pairs.iter().map(|(name, _)| utf8(name)).collect()

@@ -22,6 +22,7 @@ use crate::front_proxy_headers;
 use crate::response;
 use crate::subresources::connect::Line;
 use crate::subresources::join;
+use crate::webhook_client::{Failure, words};
 
 /// Every client asks for discovery before anything else; it must not wait long.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,7 +74,10 @@ impl Destination {
         }
         let backend = match &remote.backend {
             Ok(backend) => backend.clone(),
-            Err(problem) => return Err(Box::new(failure(500, problem))),
+            Err(problem) => {
+                let problem = environment::chain(problem.as_ref()).to_string();
+                return Err(Box::new(failure(500, &problem)));
+            }
         };
         match resolve::endpoint(&context.server, remote) {
             Ok(address) => Ok(Destination { backend, address }),
@@ -108,7 +112,7 @@ pub(crate) async fn forward(
         return match ask_alone(&backend, address, request).await {
             Ok(answer) if is_redirect(&answer) => Ok(redirected()),
             Ok(answer) => join(near, answer).await,
-            Err(problem) => Ok(failure(503, &problem)),
+            Err(Failure(problem)) => Ok(failure(503, &problem)),
         };
     }
     let lasts = context.info.is_resource && context.info.verb == "watch";
@@ -118,13 +122,13 @@ pub(crate) async fn forward(
     let answer = match is_discovery {
         true => tokio::time::timeout(DISCOVERY_TIMEOUT, sending)
             .await
-            .unwrap_or_else(|_| Err("context deadline exceeded".to_string())),
+            .unwrap_or_else(|_| Err(Failure(words::DEADLINE.to_string()))),
         false => sending.await,
     };
     Ok(match answer {
         Ok(answer) if is_redirect(&answer) => redirected(),
         Ok(answer) => give_back(&context, answer),
-        Err(problem) => failure(503, &problem),
+        Err(Failure(problem)) => failure(503, &problem),
     })
 }
 
@@ -133,9 +137,9 @@ async fn ask_alone(
     backend: &Backend,
     address: SocketAddr,
     request: Request<RequestBody>,
-) -> Result<Response<Incoming>, String> {
+) -> Result<Response<Incoming>, Failure> {
     let stream = backend.connect(address).await?;
-    let words = |problem: hyper::Error| problem.to_string();
+    let words = |problem: hyper::Error| Failure(problem.to_string());
     let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.map_err(words)?;
     tokio::spawn(connection.with_upgrades());

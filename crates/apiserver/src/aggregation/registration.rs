@@ -58,9 +58,9 @@ enum Managed {
 /// Remembers what was settled since the start.
 #[derive(Default)]
 pub(crate) struct Registrar {
-    /// Names that were there when this server started.
+    /// Names that were there when this server started, and still are.
     at_start: BTreeSet<String>,
-    /// Names that were settled once.
+    /// Names that were settled once, of what is served or stored.
     settled: BTreeSet<String>,
 }
 
@@ -82,17 +82,19 @@ pub(crate) async fn register(server: &Arc<Server>) -> Result<Registrar, Status> 
         names.extend(versions.map(|version| name_of(group.name(), version)));
     }
     names.insert(name_of(usage::GROUP, usage::VERSION));
-    registrar.settle(server, names).await?;
-    Ok(registrar)
+    match registrar.settle(server, names).await.pop() {
+        None => Ok(registrar),
+        Some((_, problem)) => Err(problem),
+    }
 }
 
 impl Registrar {
-    /// Settles the APIServices of these names.
+    /// Settles the APIServices of these names; returns those that could not be written, and why.
     pub async fn settle(
         &mut self,
         server: &Arc<Server>,
         names: impl IntoIterator<Item = String>,
-    ) -> Result<(), Status> {
+    ) -> Vec<(String, Status)> {
         let kinds = server.kinds.snapshot();
         let kind = server.cache.named("apiregistration.k8s.io", "apiservices");
         let mut steps = Vec::new();
@@ -101,6 +103,11 @@ impl Registrar {
             let desired = desired(&kinds, &name);
             let step = self.plan(&name, desired.as_ref(), current.as_deref());
             match step {
+                // Kinds come and go without end: what is gone is forgotten.
+                Step::Nothing if desired.is_none() && current.is_none() => {
+                    self.settled.remove(&name);
+                    self.at_start.remove(&name);
+                }
                 Step::Nothing => drop(self.settled.insert(name)),
                 step => steps.push((name, step, desired, current)),
             }
@@ -117,14 +124,14 @@ impl Registrar {
                 (name, outcome)
             });
         let outcomes: Vec<_> = outcomes.buffer_unordered(AT_ONCE).collect().await;
-        let mut failure = Ok(());
+        let mut failures = Vec::new();
         for (name, outcome) in outcomes {
             match outcome {
                 Ok(()) => drop(self.settled.insert(name)),
-                Err(status) => failure = Err(status),
+                Err(status) => failures.push((name, status)),
             }
         }
-        failure
+        failures
     }
 
     fn plan(&self, name: &str, desired: Option<&Desired>, current: Option<&CachedObject>) -> Step {
@@ -355,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_over_the_metrics_keeps_them() {
+    fn an_api_service_of_another_metrics_server_is_kept() {
         let ours = desired_of(Keeping::IfAbsent);
         let theirs = api::document!({"service": {"name": "metrics-server"}});
         let current = Some((Managed::No, Some(&theirs)));

@@ -36,7 +36,7 @@ pub(crate) struct ServiceAllocator {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Taken {
     addresses: BTreeSet<Ipv4Addr>,
-    /// Whatever the protocol.
+    /// Regardless of the protocol.
     ports: BTreeSet<u16>,
 }
 
@@ -358,7 +358,7 @@ impl ServiceAllocator {
         }
         let wanted = needs_node_port(service);
         let list = service.list_at(&["spec", "ports"]).to_vec();
-        // Ports of one number share their number on the nodes, whatever the protocol.
+        // Ports of one number share their number on the nodes, regardless of the protocol.
         let mut shared: BTreeMap<i64, u16> = BTreeMap::new();
         let ports = service
             .at_mut(&["spec", "ports"])

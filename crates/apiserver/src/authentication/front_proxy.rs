@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_without_a_user_name_nobody() {
+    fn headers_without_a_user_give_no_identity() {
         assert_eq!(user_of(&headers(&[("x-remote-group", "dev")])), None);
         assert_eq!(user_of(&headers(&[("x-remote-user", "")])), None);
         let anonymous = user_of(&headers(&[("x-remote-user", "system:anonymous")])).unwrap();

@@ -1,5 +1,5 @@
 //! Who is asking: a client certificate, a user whom a front proxy names, a ServiceAccount token, or
-//! nobody known.
+//! an unknown user.
 //!
 //! What they may do is `authorization`'s.
 

@@ -75,7 +75,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, S
     Ok(repair)
 }
 
-/// What every node may do, whatever runs on it: the rules of the role `system:node`, which nobody
+/// What every node may do, regardless of what runs on it: the rules of the role `system:node`, which nobody
 /// is bound to.
 pub(crate) fn node_rules() -> Vec<Rule> {
     let policy = policy::objects();

@@ -68,6 +68,12 @@ impl Change {
         }
     }
 
+    /// How long the object is that this change brought, or took away.
+    pub fn bytes(&self) -> usize {
+        let entry = self.current.as_ref().or(self.previous.as_ref());
+        entry.map_or(0, |entry| entry.bytes.len())
+    }
+
     /// What a watcher with this filter sees, if anything.
     pub fn seen_by(&self, matches: impl Fn(&CachedObject) -> bool) -> Option<EventType> {
         let now = self.current.as_deref().is_some_and(&matches);
@@ -89,7 +95,7 @@ impl Change {
         }
     }
 
-    /// The event as a part of a watch stream, by `make` when nobody wanted it before. Those who want
+    /// The event as a part of a watch stream, by `make` when it was not needed before. Those who want
     /// it meanwhile wait.
     pub fn frame(
         &self,

@@ -17,7 +17,7 @@ use super::cached_object::{CachedObject, Outline, Shape, Slot, Version};
 
 /// What all kept forms may take together.
 const BUDGET: usize = 32 * 1024 * 1024;
-/// What keeping one costs beside its bytes.
+/// What keeping one costs in addition to its bytes.
 const OVERHEAD: usize = 256;
 
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";

@@ -17,7 +17,7 @@ use crate::gzip::{Compressor, Part};
 
 /// What all kept pieces may take together.
 const BUDGET: usize = 32 * 1024 * 1024;
-/// What keeping one costs beside its bytes and its members.
+/// What keeping one costs in addition to its bytes and its members.
 const OVERHEAD: usize = 256;
 /// One name in so many begins a piece.
 const USUAL: u64 = 64;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_makes_one_piece_anew_and_lists_stay_right() {
+    fn a_change_replaces_one_piece_and_lists_stay_correct() {
         let pieces = Pieces::default();
         let mut entries: Vec<_> = (0..2000).map(|number| entry(number, 1)).collect();
         assert_eq!(list(&pieces, &entries), expected(&entries));

@@ -19,6 +19,9 @@ use super::watchers::{Requirement, Watchers};
 
 /// Changes remembered for watches that begin in the past.
 const HISTORY: usize = 4096;
+/// They are forgotten earlier where the objects are large: old revisions of a definition with a long
+/// schema would otherwise take more memory than all definitions.
+const HISTORY_BYTES: usize = 8 << 20;
 /// Changes that are news: what watchers share of them is kept.
 const RECENT: usize = 64;
 
@@ -46,6 +49,46 @@ pub(crate) enum Put {
     Deleted,
 }
 
+/// The recent changes, the oldest first.
+#[derive(Default)]
+struct History {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+}
+
+impl History {
+    fn after(&self, revision: u64) -> impl Iterator<Item = &Arc<Change>> {
+        let first = self
+            .changes
+            .partition_point(|change| change.revision <= revision);
+        self.changes.range(first..)
+    }
+
+    /// Adds a change. Returns the revision of the newest one that had to go for it.
+    fn push(&mut self, change: Arc<Change>) -> Option<u64> {
+        self.bytes += change.bytes();
+        self.changes.push_back(change);
+        if let Some(older) = self.changes.len().checked_sub(RECENT + 1) {
+            self.changes[older].grow_old();
+        }
+        let mut gone = None;
+        while self.changes.len() > HISTORY
+            || self.bytes > HISTORY_BYTES && self.changes.len() > RECENT
+        {
+            let Some(oldest) = self.changes.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.bytes();
+            gone = Some(oldest.revision);
+        }
+        gone
+    }
+
+    fn clear(&mut self) {
+        *self = History::default();
+    }
+}
+
 struct State {
     entries: Entries,
     unreadable: AllUnreadable,
@@ -53,7 +96,7 @@ struct State {
     by_node: BTreeMap<String, BTreeSet<Arc<str>>>,
     /// The revision of the newest change of this kind.
     changed: u64,
-    history: VecDeque<Arc<Change>>,
+    history: History,
     /// Watches may begin at this revision or later.
     floor: u64,
     watchers: Watchers,
@@ -220,7 +263,7 @@ impl ResourceCache {
                 entries,
                 unreadable,
                 changed: revision,
-                history: VecDeque::new(),
+                history: History::default(),
                 floor: revision,
                 watchers: Watchers::default(),
                 is_closed: false,
@@ -297,10 +340,7 @@ impl ResourceCache {
                 });
             }
             From::After(revision) => {
-                let first = state
-                    .history
-                    .partition_point(|change| change.revision <= revision);
-                Initial::Changes(state.history.range(first..).cloned().collect())
+                Initial::Changes(state.history.after(revision).cloned().collect())
             }
         };
         let (id, changes) = state.watchers.add(requirement);
@@ -320,10 +360,7 @@ impl ResourceCache {
         if revision < state.floor {
             return None;
         }
-        let first = state
-            .history
-            .partition_point(|change| change.revision <= revision);
-        let changes: Vec<_> = state.history.range(first..).cloned().collect();
+        let changes: Vec<_> = state.history.after(revision).cloned().collect();
         work::visit(changes.len());
         Some(changes)
     }
@@ -382,14 +419,8 @@ impl ResourceCache {
             state.follow_node(previous.as_deref(), entry.as_deref());
             let change = Arc::new(Change::new(revision, entry, previous));
             state.watchers.dispatch(&change);
-            state.history.push_back(change);
-            if let Some(older) = state.history.len().checked_sub(RECENT + 1) {
-                state.history[older].grow_old();
-            }
-            if state.history.len() > HISTORY
-                && let Some(oldest) = state.history.pop_front()
-            {
-                state.floor = oldest.revision;
+            if let Some(gone) = state.history.push(change) {
+                state.floor = gone;
             }
         }
         state.changed = revision;
@@ -427,5 +458,46 @@ impl ResourceCache {
         state.floor = revision;
         state.history.clear();
         state.watchers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Value;
+
+    use super::*;
+
+    fn change(revision: u64, length: usize) -> Arc<Change> {
+        let resource = api::catalogue::built_in().find("", "v1", "configmaps");
+        let object = api::document!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "x".repeat(length)},
+            "metadata": {"name": "m", "namespace": "n", "uid": "u"},
+        });
+        let bytes = Value::to_json(&object).into();
+        let entry = CachedObject::new(resource.unwrap(), "n/m", bytes, revision, &object);
+        Arc::new(Change::new(revision, Some(Arc::new(entry.unwrap())), None))
+    }
+
+    #[test]
+    fn history_is_bounded_in_bytes_and_in_changes() {
+        let mut history = History::default();
+        let mut oldest = 0;
+        for revision in 1..=400 {
+            oldest = history.push(change(revision, 100_000)).unwrap_or(oldest);
+        }
+        assert!(history.bytes <= HISTORY_BYTES);
+        assert_eq!(history.changes.len() as u64, 400 - oldest);
+        assert_eq!(history.after(399).count(), 1);
+        // Few large ones are remembered all the same.
+        let mut history = History::default();
+        for revision in 1..=100 {
+            history.push(change(revision, 1_000_000));
+        }
+        assert_eq!(history.changes.len(), RECENT);
+        let mut history = History::default();
+        for revision in 1..=5_000 {
+            history.push(change(revision, 1));
+        }
+        assert_eq!(history.changes.len(), HISTORY);
     }
 }

@@ -13,7 +13,7 @@ use super::keys::storage_key;
 /// Told of at most in one answer.
 const MOST_TOLD: usize = 100;
 
-/// An object that the store has and nobody can read.
+/// An object that the store has and that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unreadable {
     pub revision: u64,

@@ -1,7 +1,7 @@
 //! Follows the stored CustomResourceDefinitions: serves their kinds and writes their status.
 //!
 //! One task reads the changes in their order and decides; what takes time (reading the objects of a
-//! kind, writing a status) is carried out beside it, a bounded number at a time, one at a time for
+//! kind, writing a status) is carried out in tasks of its own, a bounded number at a time, one at a time for
 //! each definition. Names are taken the moment that they are decided, so that two definitions that
 //! come at once do not get the same one.
 

@@ -3,7 +3,7 @@
 //!
 //! One task follows the stored definitions ([`controller`]). For each it decides what its status
 //! should say ([`conditions`], [`names`]), serves the kind ([`kind`]) and only then writes that status:
-//! whoever reads that a kind is established finds it served. A definition that is being deleted has
+//! a client that reads that a kind is established finds it served. A definition that is being deleted has
 //! its instances deleted first ([`cleanup`]). All of it can stop at any point and be taken up again
 //! from what is stored.
 
@@ -14,6 +14,9 @@ mod declared;
 mod kind;
 mod names;
 mod strategy;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_uses_are_accepted() {
+    fn unused_names_are_accepted() {
         let used = UsedNames::default();
         let wanted = names("widgets", "Widget", &["w"]);
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn several_short_names_in_use_are_told_together() {
+    fn several_short_names_in_use_are_reported_together() {
         let mut used = UsedNames::default();
         used.add(&names("as", "A", &["x", "y"]));
         let wanted = names("bs", "B", &["x", "y"]);

@@ -47,15 +47,27 @@ impl CustomStrategy {
         errors
     }
 
-    fn judge(&self, judged: Judged<'_>) -> Vec<FieldError> {
+    fn judge(&self, judged: Judged<'_>, told: &mut Vec<String>) -> Vec<FieldError> {
         match self.schema() {
-            Some(schema) => schema.judge(judged).errors,
+            Some(schema) => {
+                let findings = schema.judge(judged);
+                told.extend(findings.warnings);
+                findings.errors
+            }
             None => judged.errors,
         }
     }
 }
 
 impl Strategy for CustomStrategy {
+    /// What a finalizer should be called is said in a warning.
+    fn metadata_rules(&self) -> metadata::Rules {
+        metadata::Rules {
+            known_finalizers: false,
+            ..metadata::Rules::new(self.namespaced(), self.name_rule())
+        }
+    }
+
     fn namespaced(&self) -> bool {
         self.namespaced
     }
@@ -132,17 +144,28 @@ impl Strategy for CustomStrategy {
             return errors;
         }
         errors.extend(metadata::validate(object, self.metadata_rules()));
-        self.judge(Judged {
+        let judged = Judged {
             object,
             old: None,
             status_only: false,
             scale: self.scale.as_ref(),
             expressions: Some(api::expressions::RULES),
             errors,
-        })
+        };
+        self.judge(judged, &mut Vec::new())
     }
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        self.judge_update(new, old, subresource, &mut Vec::new())
+    }
+
+    fn judge_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+        told: &mut Vec<String>,
+    ) -> Vec<FieldError> {
         let anything = metadata::Rules {
             name: NameRule::PathSegment,
             generate_name: true,
@@ -156,14 +179,15 @@ impl Strategy for CustomStrategy {
             return errors;
         }
         errors.extend(metadata::validate_update(new, old));
-        self.judge(Judged {
+        let judged = Judged {
             object: new,
             old: Some(old),
             status_only: subresource == "status",
             scale: self.scale.as_ref(),
             expressions: Some(api::expressions::RULES),
             errors,
-        })
+        };
+        self.judge(judged, told)
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>, _subresource: &str) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Bodies of custom resources. They have no types of the program's own: the schema of their
 //! definition says which fields there are, and what is wrong with a value is found by validation.
 
-use api::custom::{Malformed, Schema};
+use api::custom::{ConformError, Malformed, Schema};
 use api::resource::CustomVersion;
 use api::schema::{self, FieldProblem, Target};
 use api::{Resource, Status, Value};
@@ -42,8 +42,9 @@ pub(super) fn object(
     let version = given.rsplit('/').next().unwrap_or_default().to_string();
     let kind = value.str_at(&["kind"]).to_string();
     problems.extend(
-        conform(custom, &mut value)
-            .map_err(|problem| schema::unhandled(&target, (&version, &kind), &problem))?,
+        conform(custom, &mut value).map_err(|problem| {
+            schema::unhandled(&target, (&version, &kind), &problem.to_string())
+        })?,
     );
     match validation {
         FieldValidation::Strict if !repeated.is_empty() => {
@@ -65,7 +66,7 @@ pub(super) fn object(
 pub(crate) fn conform(
     custom: &CustomVersion,
     object: &mut Value,
-) -> Result<Vec<FieldProblem>, String> {
+) -> Result<Vec<FieldProblem>, ConformError> {
     let anything;
     let schema = match custom.schema.get::<Schema>() {
         Some(schema) if !custom.kind.preserves_unknown_fields => schema,
@@ -74,8 +75,7 @@ pub(crate) fn conform(
             &anything
         }
     };
-    let unknown = schema.conform(object, Malformed::Refused);
-    let unknown = unknown.map_err(|problem| problem.to_string())?;
+    let unknown = schema.conform(object, Malformed::Refused)?;
     let problems = unknown.into_iter().map(|path| FieldProblem {
         path,
         duplicate: false,

@@ -52,7 +52,7 @@ pub(crate) fn of_kind(
     read(context, &target, body)
 }
 
-/// Reads `DeleteOptions`, which clients send in the version of whatever group they delete from.
+/// Reads `DeleteOptions`, which clients send in the version of the group that they delete from.
 pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, Status> {
     let target = Target::of_kind("", "v1", "DeleteOptions")
         .ok_or_else(|| Status::internal("no schema for DeleteOptions"))?;

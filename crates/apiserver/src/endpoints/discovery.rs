@@ -18,18 +18,26 @@ use crate::usage;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
-    let kinds = &*context.server.kinds.snapshot();
+    let snapshot = context.server.kinds.snapshot();
+    let kinds = &*snapshot;
     let table = &*context.server.extensions.table();
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
-            let mut document = discovery::aggregated_v2(kinds, *root == "api");
-            if *root == "apis" {
-                append(&mut document, "items", usage::aggregated());
-                if !table.is_empty() {
-                    aggregation::merge_aggregated(&mut document, table);
+            let make = || {
+                let mut document = discovery::aggregated_v2(kinds, *root == "api");
+                if *root == "apis" {
+                    append(&mut document, "items", usage::aggregated());
+                    if !table.is_empty() {
+                        aggregation::merge_aggregated(&mut document, table);
+                    }
                 }
-            }
-            let document = Document::new(document.to_json());
+                Document::new(document.to_json())
+            };
+            // What extension servers say changes without the kinds.
+            let document = match *root == "apis" && table.is_empty() {
+                true => context.server.kinds.discovery.of(&snapshot, make),
+                false => make(),
+            };
             return Ok(answer(context, &document, AGGREGATED, false));
         }
         ["api"] => Some(discovery::api_versions(

@@ -99,10 +99,13 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(server: &Server, group: &str) -> bool {
     let kinds = server.kinds.snapshot();
+    let first = kinds
+        .group(group)
+        .and_then(|group| group.resources().next());
     group.is_empty()
         || group == usage::GROUP
         || server.extensions.table().has_group(group)
-        || kinds.group(group).is_some()
+        || first.is_some_and(|resource| !resource.is_custom())
 }
 
 /// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets

@@ -36,14 +36,14 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
                 true => (documents.v2_protobuf(kinds), openapi::V2_PROTOBUF),
                 false => (documents.v2_json(kinds), "application/json"),
             };
-            let document = aggregation::merged_v2(document, table, protobuf);
+            let document = aggregation::merged_v2(document, table, &snapshot, protobuf);
             Ok(answer(context, &document, kind, false))
         }
         ["v3"] => Ok(response::large(
             context,
             200,
             "text/plain; charset=utf-8",
-            aggregation::merged_v3_index(&documents.v3_index(kinds), table)
+            aggregation::merged_v3_index(&documents.v3_index(kinds), table, &snapshot)
                 .body
                 .to_vec(),
         )),

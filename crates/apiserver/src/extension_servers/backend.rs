@@ -26,13 +26,13 @@ use super::specification::Specification;
 use crate::Error;
 use crate::body::RequestBody;
 use crate::unverified;
-use crate::webhook_client::{tls, words};
+use crate::webhook_client::{Failure, tls, words};
 
 /// For the connection and its TLS handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections to the endpoints of one Service; who needs one more waits until one is free.
 const MOST_CONNECTIONS: usize = 1024;
-/// Connections to one endpoint that are kept although nobody uses them, as upstream keeps them.
+/// Connections to one endpoint that are kept although they are idle, as upstream keeps them.
 const MOST_IDLE: usize = 25;
 const LONGEST_IDLE: Duration = Duration::from_secs(90);
 /// How an HTTP/2 connection shows that it lives.
@@ -154,18 +154,17 @@ impl Backend {
         &self,
         request: Request<RequestBody>,
         lasts: bool,
-    ) -> Result<Response<Incoming>, String> {
+    ) -> Result<Response<Incoming>, Failure> {
         let client = if lasts { &self.lasting } else { &self.short };
         client
             .request(request)
             .await
-            .map_err(|problem| innermost(&problem))
+            .map_err(|problem| Failure(innermost(&problem)))
     }
 
     /// A connection for one request alone.
-    pub async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, String> {
-        let stream = self.single.connect(address).await;
-        stream.map_err(|DialError(words)| words)
+    pub async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
+        self.single.connect(address).await
     }
 }
 
@@ -178,24 +177,19 @@ struct Connector {
     places: Arc<Semaphore>,
 }
 
-/// Why a connection could not be made, in the words of Go's client.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct DialError(String);
-
 impl Connector {
-    async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, DialError> {
+    async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
         let dialling = async {
             let stream = self
                 .dialer
                 .dial(address)
                 .await
-                .map_err(|problem| DialError(words::of_dial(address, &problem)))?;
+                .map_err(|problem| Failure(words::of_dial(address, &problem)))?;
             let _ = stream.set_nodelay(true);
             let stream = self.tls.connect(self.name.clone(), stream).await;
-            stream.map_err(|problem| DialError(words::of_handshake(&problem)))
+            stream.map_err(|problem| Failure(words::of_handshake(&problem)))
         };
-        let timeout = || DialError(format!("dial tcp {address}: i/o timeout"));
+        let timeout = || Failure(format!("dial tcp {address}: i/o timeout"));
         let dialled = tokio::time::timeout(DIAL_TIMEOUT, dialling).await;
         dialled.map_err(|_| timeout())?
     }
@@ -203,10 +197,10 @@ impl Connector {
 
 impl tower::Service<Uri> for Connector {
     type Response = Stream;
-    type Error = DialError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, DialError>> + Send>>;
+    type Error = Failure;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, Failure>> + Send>>;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
     }
 
@@ -216,12 +210,12 @@ impl tower::Service<Uri> for Connector {
             let authority = uri.authority().map(|authority| authority.as_str());
             let address = authority.and_then(|authority| authority.parse().ok());
             let address =
-                address.ok_or_else(|| DialError(format!("dial tcp: {uri} is no address")))?;
+                address.ok_or_else(|| Failure(format!("dial tcp: {uri} is no address")))?;
             let place = connector.places.clone().acquire_owned();
             let place = tokio::time::timeout(DIAL_TIMEOUT, place).await;
             let Ok(Ok(place)) = place else {
                 let words = format!("dial tcp {address}: too many connections to this Service");
-                return Err(DialError(words));
+                return Err(Failure(words));
             };
             let stream = connector.connect(address).await?;
             Ok(Stream {

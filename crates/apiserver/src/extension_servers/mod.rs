@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 
-pub(crate) use backend::Backend;
+pub(crate) use backend::{Backend, BackendError};
 pub(crate) use config::Trust;
 pub use config::{AggregationConfig, DialServices, DirectDialer, FrontProxy};
 pub(crate) use discovered::V2Part;
@@ -37,7 +37,7 @@ pub(crate) struct ExtensionServers {
     /// Connections, shared by the APIServices of one Service. Held for moments only; what nobody
     /// uses any more is swept when one is added.
     backends: Mutex<BTreeMap<Specification, Weak<Backend>>>,
-    /// Taken while nobody waits for the answer, so that many servers that hang take no more than
+    /// Taken in the background, so that many servers that hang take no more than
     /// this; each kind of question has its own.
     pub probes: Semaphore,
     pub discoveries: Semaphore,
@@ -127,7 +127,7 @@ impl ExtensionServers {
         *table = Arc::new(changed);
     }
 
-    fn backend(&self, specification: &Specification) -> Result<Arc<Backend>, String> {
+    fn backend(&self, specification: &Specification) -> Result<Arc<Backend>, Arc<BackendError>> {
         let shared = Specification {
             group: String::new(),
             version: String::new(),
@@ -141,8 +141,7 @@ impl ExtensionServers {
         }
         backends.retain(|_, backend| backend.strong_count() > 0);
         let made = Backend::new(&self.dialing, &shared);
-        // A bundle that cannot be read is told to everybody who asks.
-        let made = Arc::new(made.map_err(|problem| environment::chain(&problem).to_string())?);
+        let made = Arc::new(made.map_err(Arc::new)?);
         backends.insert(shared, Arc::downgrade(&made));
         Ok(made)
     }

@@ -3,8 +3,8 @@
 use api::Value;
 use api::strategy::api_service;
 
-/// Its own kinds are always served here, whatever an APIService says: somebody has to be able to
-/// change that APIService.
+/// The kinds of this group are always served here, no matter what an APIService says: some server has
+/// to be able to change that APIService.
 const OWN_GROUP: &str = "apiregistration.k8s.io";
 
 /// What an APIService says about the server behind it.
@@ -52,6 +52,24 @@ impl Specification {
             group_priority: number("groupPriorityMinimum"),
             version_priority: number("versionPriority"),
         })
+    }
+
+    /// Version `v1` of the group `a.io`, behind the Service `s`.
+    #[cfg(test)]
+    pub fn example() -> Specification {
+        Specification {
+            service: ServiceReference {
+                namespace: "n".to_string(),
+                name: "s".to_string(),
+                port: 443,
+            },
+            ca_bundle: Vec::new(),
+            skip_verification: true,
+            group: "a.io".to_string(),
+            version: "v1".to_string(),
+            group_priority: 1,
+            version_priority: 1,
+        }
     }
 
     /// Where the server describes what it serves.

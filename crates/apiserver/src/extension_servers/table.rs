@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::backend::Backend;
+use super::backend::{Backend, BackendError};
 use super::discovered::Discovered;
 use super::specification::Specification;
 
@@ -19,8 +19,8 @@ pub(crate) struct Remote {
     pub specification: Specification,
     /// As the APIService's condition says.
     pub is_available: bool,
-    /// How it is reached, or why it cannot be.
-    pub backend: Result<Arc<Backend>, String>,
+    /// How it is reached, or why it cannot be, which every request for it is answered with.
+    pub backend: Result<Arc<Backend>, Arc<BackendError>>,
     pub lasting: Arc<Lasting>,
 }
 

@@ -9,10 +9,12 @@ use crate::endpoints;
 use crate::request::RequestInfo;
 
 pub(super) fn authorize(context: &Context) -> Result<(), Status> {
-    let attributes = endpoints::attributes(&context.info)
-        .unwrap_or_else(|| selected(&context.info, context.query.get("fieldSelector")));
+    let attributes = || {
+        endpoints::attributes(&context.info)
+            .unwrap_or_else(|| selected(&context.info, context.query.get("fieldSelector")))
+    };
     let authorizer = &context.server.authorizer;
-    authorizer.check(&context.identity, &attributes)
+    authorizer.check_request(&context.identity, attributes)
 }
 
 /// The question about a request, narrowed by its field selector where the verb honours one. The

@@ -56,7 +56,7 @@ pub(super) fn assume(
     Ok(wanted.into())
 }
 
-/// Takes the headers away once they have been answered: nobody behind us is to act on them again.
+/// Takes the headers away once they have been answered: no server behind us may act on them again.
 pub(super) fn forget(headers: &mut HeaderMap) {
     let asked: Vec<_> = headers
         .keys()
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_alone_is_told_as_upstream_tells_it() {
+    fn a_group_without_a_user_has_the_error_of_upstream() {
         let wanted = Identity {
             groups: vec!["g".to_string()],
             ..Identity::default()

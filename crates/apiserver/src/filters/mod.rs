@@ -75,11 +75,14 @@ async fn answer(
         return response::text(400, "400 Bad Request: the path is not properly encoded\n");
     };
     let served = Served::of(&info);
-    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
+    // Most requests have one such header, for which this allocates nothing.
+    let mut accept = request.headers().get_all(ACCEPT).iter().cloned();
+    let (accept, more): (Option<HeaderValue>, Vec<HeaderValue>) = (accept.next(), accept.collect());
     let response = match chain(&server, request, (info, query), caller).await {
         Ok(response) => response,
         Err(status) => {
-            let accept = accept.into_iter().map(|value| (ACCEPT, value));
+            let accept = accept.into_iter().chain(more);
+            let accept = accept.map(|value| (ACCEPT, value));
             response::refused(&server, &status, &HeaderMap::from_iter(accept))
         }
     };

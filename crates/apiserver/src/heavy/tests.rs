@@ -63,7 +63,7 @@ fn config_map(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_large_request_that_takes_long_delays_nobody() {
+async fn a_large_request_does_not_delay_other_requests() {
     let server = start().await;
     let (open, gate) = mpsc::channel();
     *server.server.heavy.gate.lock() = Some(gate);
@@ -150,7 +150,7 @@ async fn one_user_never_has_all_places_and_own_components_have_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_user_whose_large_requests_pile_up_is_told_to_wait() {
+async fn a_user_with_too_many_large_requests_gets_429() {
     let heavy = Arc::new(Heavy::new());
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let per_user = heavy.users.per_user + WAITING;

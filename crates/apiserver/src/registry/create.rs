@@ -6,7 +6,7 @@ use api::schema::Empties;
 use api::{Reason, Resource, Status, Value};
 
 use super::Target;
-use super::guarded_write::{self, is_too_large};
+use super::guarded_write::{self, InsertError};
 use super::owners::{MANAGED_FIELDS, owners_after};
 use super::policy_parameters;
 use super::quota::{self, Charge};
@@ -67,7 +67,7 @@ pub(crate) async fn create(
     };
     let mut object = new.object;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    // Nobody owns what only the server sets.
+    // Fields that only the server sets have no manager.
     for field in SYSTEM_FIELDS {
         object.remove(&["metadata", field]);
     }
@@ -214,7 +214,8 @@ impl Creation<'_> {
         }
         let errors = sent_empty.shown_in(errors);
         let name = object.str_at(&["metadata", "name"]);
-        Err(self.resource.invalid(name, errors))
+        let kind = object.str_at(&["kind"]);
+        Err(self.resource.invalid_as(kind, name, errors))
     }
 
     fn warn(&self, object: &Value) {
@@ -246,20 +247,21 @@ impl Creation<'_> {
         object: &mut Value,
         hops: &mut Hops,
     ) -> Result<Arc<CachedObject>, Status> {
-        let result = self.try_insert(object, hops).await;
-        if !self.is_owned && is_too_large(&result) && object.has(&MANAGED_FIELDS) {
+        match self.try_insert(object, hops).await {
             // As upstream: the object matters more than who owns its fields.
-            object.remove(&MANAGED_FIELDS);
-            return self.try_insert(object, hops).await;
+            Err(InsertError::TooLarge) if !self.is_owned && object.has(&MANAGED_FIELDS) => {
+                object.remove(&MANAGED_FIELDS);
+                Ok(self.try_insert(object, hops).await?)
+            }
+            result => Ok(result?),
         }
-        result
     }
 
     async fn try_insert(
         &self,
         object: &Value,
         hops: &mut Hops,
-    ) -> Result<Arc<CachedObject>, Status> {
+    ) -> Result<Arc<CachedObject>, InsertError> {
         let target = Target {
             resource: self.resource,
             requested: self.requested,

@@ -17,7 +17,7 @@ pub(crate) struct DeleteOptions {
 impl DeleteOptions {
     pub const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-    /// `document` is a `DeleteOptions` object; `dry_run` holds whatever it says.
+    /// `document` is a `DeleteOptions` object; `dry_run` counts regardless of its content.
     pub fn parse(document: &Value, dry_run: bool) -> Result<DeleteOptions, Status> {
         let text = |path: &[&str]| match document.str_at(path) {
             "" => None,

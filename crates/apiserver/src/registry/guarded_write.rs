@@ -135,7 +135,7 @@ async fn replace(
         new.remove(&["metadata", field]);
     }
     if !removes {
-        new = converted::as_requested(server, resource, new).await?;
+        new = converted::as_stored(server, target.requested, resource, new).await?;
     }
     let bytes = checked_bytes(&new, Some(old))?;
     if !removes && bytes == current.bytes && !current.is_stale() {
@@ -178,14 +178,14 @@ async fn replace(
         .store()
         .transact(Transaction { compare, then })
         .await;
-    let result = result.map_err(store_failure);
-    if !target.is_owned && is_too_large(&result) && new.has(&MANAGED_FIELDS) {
+    let is_too_large = matches!(result, Err(store::Error::TooLarge));
+    if !target.is_owned && is_too_large && new.has(&MANAGED_FIELDS) {
         // As upstream: the object matters more than who owns its fields.
         drop(draft);
         new.remove(&MANAGED_FIELDS);
         return Box::pin(replace(context, target, current, old, new, removes)).await;
     }
-    match result? {
+    match result.map_err(store_failure)? {
         TransactionResult::Committed { revision, .. } => Ok(Replaced::Done(match draft {
             Some(draft) => draft.committed(revision),
             None => server
@@ -210,6 +210,37 @@ async fn replace(
     }
 }
 
+/// Why an object was not created.
+pub(super) enum InsertError {
+    /// The store accepts no value of this size.
+    TooLarge,
+    Refused(Status),
+}
+
+impl From<Status> for InsertError {
+    fn from(status: Status) -> InsertError {
+        InsertError::Refused(status)
+    }
+}
+
+impl From<store::Error> for InsertError {
+    fn from(error: store::Error) -> InsertError {
+        match error {
+            store::Error::TooLarge => InsertError::TooLarge,
+            error => InsertError::Refused(store_failure(error)),
+        }
+    }
+}
+
+impl From<InsertError> for Status {
+    fn from(error: InsertError) -> Status {
+        match error {
+            InsertError::TooLarge => store_failure(store::Error::TooLarge),
+            InsertError::Refused(status) => status,
+        }
+    }
+}
+
 /// Puts a new object, under the conditions that its name is free and that its namespace still takes
 /// new content.
 pub(super) async fn insert(
@@ -217,13 +248,13 @@ pub(super) async fn insert(
     target: &Target<'_>,
     object: &Value,
     hops: &mut Hops,
-) -> Result<Arc<CachedObject>, Status> {
+) -> Result<Arc<CachedObject>, InsertError> {
     let server = &context.server;
     let requested = target.requested;
     let resource = &converted::stored_version(server, target.resource)?;
     let (namespace, name) = (target.namespace, target.name);
     let converted = match resource.is_custom() {
-        true => Some(converted::as_requested(server, resource, object.clone()).await?),
+        true => Some(converted::as_stored(server, requested, resource, object.clone()).await?),
         false => None,
     };
     let object = converted.as_ref().unwrap_or(object);
@@ -232,12 +263,11 @@ pub(super) async fn insert(
     if target.dry_run {
         match server.objects.get(requested, namespace, name).await {
             Err(status) if status.reason == Reason::NotFound => {}
-            Err(status) if status.reason != Reason::StoreReadError => return Err(status),
-            _ => return Err(requested.already_exists(name)),
+            Err(status) if status.reason != Reason::StoreReadError => return Err(status.into()),
+            _ => return Err(requested.already_exists(name).into()),
         }
-        return server
-            .objects
-            .entry(resource, namespace, name, bytes, 0, object);
+        let objects = &server.objects;
+        return Ok(objects.entry(resource, namespace, name, bytes, 0, object)?);
     }
     let lease = server.objects.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
@@ -270,7 +300,7 @@ pub(super) async fn insert(
             .store()
             .transact(Transaction { compare, then })
             .await;
-        let (revision, current) = match result.map_err(store_failure)? {
+        let (revision, current) = match result? {
             TransactionResult::Committed { revision, .. } => {
                 hops.revision(context);
                 let entry = draft.committed(revision);
@@ -287,29 +317,21 @@ pub(super) async fn insert(
             found.map_or(0, |found| found.mod_revision)
         };
         if revision_of(0) != 0 {
-            return Err(requested.already_exists(name));
+            return Err(requested.already_exists(name).into());
         }
         let mut expected = expected.into_iter().enumerate();
         if expected.all(|(index, revision)| revision == revision_of(index + 1)) {
-            return Err(allocation::taken_meanwhile(requested, name));
+            return Err(allocation::taken_meanwhile(requested, name).into());
         }
         // Somebody changed the namespace or the definition of the kind, or deleted it: what it is
         // now decides.
         server.objects.reach(revision).await?;
     }
-    Err(requested.conflict(
-        name,
-        format_args!("namespace {namespace} changes all the time; please try again"),
-    ))
+    let problem = format_args!("namespace {namespace} changes all the time; please try again");
+    Err(requested.conflict(name, problem).into())
 }
 
 fn revision_of_compare(compare: &Compare) -> u64 {
     let Compare::ModRevision { revision, .. } = compare;
     *revision
-}
-
-/// Whether the store would not take an object for its size.
-pub(super) fn is_too_large<T>(result: &Result<T, Status>) -> bool {
-    let words = store::Error::TooLarge.to_string();
-    matches!(result, Err(status) if status.reason == Reason::Unknown && status.message == words)
 }

@@ -25,7 +25,7 @@ impl Patch {
             _ => "error decoding patch: ",
         };
         let wrong = |problem: &str| Status::bad_request(format!("{words}{problem}"));
-        let document = schema::parse_json(body).map_err(|problem| wrong(&problem))?;
+        let document = schema::parse_json(body).map_err(|problem| wrong(&problem.to_string()))?;
         let found = match &document {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
@@ -124,7 +124,8 @@ impl Patch {
             }
         }
         if let Some(custom) = resource.definition.custom() {
-            let unknown = decode::custom::conform(custom, new).map_err(&wrong)?;
+            let unknown = decode::custom::conform(custom, new);
+            let unknown = unknown.map_err(|problem| wrong(problem.to_string()))?;
             let problems = [self.repeated.as_slice(), unknown.as_slice()].concat();
             return self.finish(context, resource, new, old, &problems, &wrong);
         }

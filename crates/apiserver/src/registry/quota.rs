@@ -215,7 +215,7 @@ mod tests {
     use api::resources::amounts;
 
     #[test]
-    fn what_is_too_much_is_told_with_all_amounts() {
+    fn an_exceeded_quota_is_reported_with_all_amounts() {
         let quota = api::document!({
             "metadata": {"name": "compute"},
             "status": {

@@ -157,12 +157,18 @@ impl Steps<'_> {
 
     fn validate(&self, new: &Value, old: &Value, sent_empty: &Empties) -> Result<(), Status> {
         let strategy = self.target.requested.strategy();
-        let errors = strategy.validate_update(new, old, self.target.subresource);
+        let mut told = Vec::new();
+        let errors = strategy.judge_update(new, old, self.target.subresource, &mut told);
+        told.into_iter().for_each(|word| self.context.warn(word));
         if errors.is_empty() {
             return Ok(());
         }
         let errors = sent_empty.shown_in(errors);
-        Err(self.target.resource.invalid(self.target.name, errors))
+        let kind = new.str_at(&["kind"]);
+        Err(self
+            .target
+            .resource
+            .invalid_as(kind, self.target.name, errors))
     }
 
     fn warn(&self, new: &Value, old: &Value) {

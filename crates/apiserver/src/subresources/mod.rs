@@ -36,6 +36,7 @@ pub(crate) async fn handle(
     let known = resource.subresource(&info.subresource);
     if !known.is_some_and(|subresource| subresource.verbs.contains(&info.verb)) {
         return Err(match known {
+            Some(_) if resource.is_custom() => not_supported(resource, info.verb),
             Some(_) => not_allowed(),
             None => not_served(),
         });
@@ -89,6 +90,17 @@ pub(crate) fn not_served() -> Status {
         "the server could not find the requested resource",
     )
     .with_details(api::Details::default())
+}
+
+/// What custom resources cannot do, in upstream's words for them.
+fn not_supported(resource: &Resource, verb: &str) -> Status {
+    let (group, plural) = (&resource.group, &resource.plural);
+    let message = format!("{verb} is not supported on resources of kind \"{plural}.{group}\"");
+    Status::new(Reason::MethodNotAllowed, message).with_details(api::Details {
+        group: group.to_string(),
+        kind: plural.to_string(),
+        ..api::Details::default()
+    })
 }
 
 pub(crate) fn not_allowed() -> Status {

@@ -26,6 +26,7 @@ use crate::body::{Body, RequestBody};
 use crate::context::Context;
 use crate::query::decode_path;
 use crate::server::Server;
+use crate::service_endpoints;
 use crate::unverified;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -324,59 +325,25 @@ async fn service(context: &Context, resource: &Arc<Resource>) -> Result<Place, S
     let service = service.map_err(|_| Status::not_found("", "endpoints", name))?;
     let service = service.object()?;
     let mut port = port.to_string();
-    if let Ok(wanted) = port.parse::<i64>() {
-        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
-        let found = ports
-            .into_iter()
-            .flatten()
-            .find(|known| known.at(&["port"]).and_then(Value::as_i64) == Some(wanted));
-        let found = found.ok_or_else(|| {
-            unavailable(format!(
-                "no service port {wanted} found for service {name:?}"
-            ))
-        })?;
-        port = found.str_at(&["name"]).to_string();
+    if let Ok(wanted) = port.parse() {
+        let found = service_endpoints::port_name(&service, name, wanted);
+        let found = found.map_err(|problem| unavailable(problem.to_string()))?;
+        port = found.to_string();
     }
-    let slices = server.cache.named("discovery.k8s.io", "endpointslices");
-    let snapshot = server.cache.snapshot(&slices);
     let mut found: Vec<(String, u16)> = Vec::new();
-    for entry in snapshot.range(&format!("{namespace}/"), "") {
-        if entry.label("kubernetes.io/service-name") != Some(name) {
-            continue;
-        }
-        let slice = entry.object()?;
-        let list = |name: &str| {
-            slice
-                .at(&[name])
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-        };
-        let number = list("ports")
-            .find(|known| known.str_at(&["name"]) == port)
-            .and_then(|known| u16::try_from(known.at(&["port"])?.as_i64()?).ok());
-        let Some(number) = number else {
+    for slice in service_endpoints::slices(&server.cache, namespace, name) {
+        let Some(number) = service_endpoints::slice_port(&slice, &port) else {
             continue;
         };
-        for endpoint in list("endpoints") {
-            let ready = endpoint
-                .at(&["conditions", "ready"])
-                .and_then(Value::as_bool);
-            let is_pod = endpoint.str_at(&["targetRef", "kind"]) == "Pod";
-            let addresses = endpoint.at(&["addresses"]).and_then(Value::as_array);
-            let first = addresses
-                .into_iter()
-                .flatten()
-                .next()
-                .and_then(Value::as_str);
-            if let (true, true, Some(address)) = (ready.unwrap_or(true), is_pod, first) {
-                found.push((address.to_string(), number));
-            }
-        }
+        let of_pods = service_endpoints::ready(&slice)
+            .filter(|endpoint| endpoint.str_at(&["targetRef", "kind"]) == "Pod");
+        let addresses = of_pods.filter_map(service_endpoints::first_address);
+        found.extend(addresses.map(|address| (address.to_string(), number)));
     }
-    let mut random = [0; 8];
-    server.environment.fill(&mut random);
-    let choice = u64::from_le_bytes(random).checked_rem(found.len() as u64);
+    let choice = server
+        .environment
+        .random_u64()
+        .checked_rem(found.len() as u64);
     match choice.and_then(|choice| found.get(choice as usize)) {
         Some((address, port)) => place(server, address, *port, secure),
         None => Err(unavailable(format!(

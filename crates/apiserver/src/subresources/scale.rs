@@ -165,7 +165,8 @@ fn replicas_of(old: &Value, scale: &Value) -> Result<i64, Status> {
             ));
         }
     };
-    if replicas < 0 {
+    // Of a custom resource its own rules say this.
+    if replicas < 0 && !resource.is_custom() {
         let path = api::field::Path::new("spec").child("replicas");
         let detail = "must be greater than or equal to 0";
         let error = api::FieldError::invalid(&path, replicas, detail);

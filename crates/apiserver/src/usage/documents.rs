@@ -103,7 +103,10 @@ pub fn of(
     let at = time(whole.at);
     document.set(&["metadata", "creationTimestamp"], at.clone());
     document.set(&["timestamp"], at);
-    document.set(&["window"], go_duration(whole.window / 1_000_000));
+    // Whole seconds, as the metrics server writes them.
+    let seconds = whole.window / 1_000_000;
+    let window = environment::go_duration::format(seconds.saturating_mul(1_000_000_000));
+    document.set(&["window"], window);
     Some(document)
 }
 
@@ -123,26 +126,9 @@ fn time(micros: i64) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `15s`, `2m0s`, `1h0m5s`.
-fn go_duration(seconds: i64) -> String {
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds}s"),
-        (0, _) => format!("{minutes}m{seconds}s"),
-        _ => format!("{hours}h{minutes}m{seconds}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn windows_are_written_as_in_go() {
-        assert_eq!(go_duration(15), "15s");
-        assert_eq!(go_duration(120), "2m0s");
-        assert_eq!(go_duration(3605), "1h0m5s");
-    }
 
     #[test]
     fn a_pod_shows_its_containers_and_a_pod_without_figures_nothing() {

@@ -69,8 +69,10 @@ pub(crate) async fn delete_collection(
                 // As it was when the collection was read.
                 let shown = context.server.cache.forms.shown(resource, entry)?;
                 let mut item = shown.object_with_version()?;
-                for field in ["apiVersion", "kind"] {
-                    item.remove(&[field]);
+                if !resource.is_custom() {
+                    for field in ["apiVersion", "kind"] {
+                        item.remove(&[field]);
+                    }
                 }
                 items.push(item);
             }
@@ -81,7 +83,7 @@ pub(crate) async fn delete_collection(
     let mut list = api::document!({
         "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
     });
-    list.set(&["metadata"], page.metadata());
+    list.set(&["metadata"], page.metadata_of(resource));
     list.set(&["items"], items);
     response::encoded_for(context, 200, &list, context.output.encoding)
 }

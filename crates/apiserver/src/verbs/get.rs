@@ -25,7 +25,7 @@ pub(crate) async fn get(
     let stored = api::conversion::storage_of(resource);
     let asked =
         parse_revision(version).map_err(|problem| match stored.strategy().has_watch_cache() {
-            true => Status::new(Reason::Unknown, problem),
+            true => Status::new(Reason::Unknown, problem.to_string()),
             false => Status::bad_request(format!("invalid resource version: {problem}")),
         })?;
     let entry = match asked {

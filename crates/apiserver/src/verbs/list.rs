@@ -147,16 +147,20 @@ impl ListRequest {
     }
 }
 
-/// A resourceVersion parameter: `None` when absent. The error is only text: gets, lists and watches
-/// answer it each in their own way.
-pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
+/// A resourceVersion parameter that is no number. Gets, lists and watches answer it each in their own
+/// way.
+#[derive(Debug, thiserror::Error)]
+#[error("resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: invalid syntax")]
+pub(crate) struct InvalidVersion(String);
+
+/// A resourceVersion parameter: `None` when absent.
+pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, InvalidVersion> {
     match text {
         "" => Ok(None),
-        _ => text.parse().map(Some).map_err(|_| {
-            format!(
-                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            )
-        }),
+        _ => match text.parse() {
+            Ok(revision) => Ok(Some(revision)),
+            Err(_) => Err(InvalidVersion(text.to_string())),
+        },
     }
 }
 
@@ -342,7 +346,7 @@ fn history_failure(problem: store::Error, start: &str) -> Status {
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.
 struct Token {
-    /// `None` goes on with whatever is newest.
+    /// `None` goes on with the newest state.
     revision: Option<u64>,
     /// A key inside the kind.
     start: String,
@@ -373,7 +377,8 @@ impl Token {
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
-        let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
+        let token =
+            api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem.to_string()))?;
         let version = token.str_at(&["v"]);
         if version != "meta.k8s.io/v1" {
             return Err(wrong(&format!(

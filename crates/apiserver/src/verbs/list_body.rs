@@ -39,8 +39,18 @@ impl Page {
         last.map(|entry| entry.key.clone())
     }
 
+    /// The metadata of the list as objects of this kind: upstream always says where lists of custom
+    /// resources go on.
+    pub fn metadata_of(&self, resource: &Resource) -> Value {
+        let mut metadata = self.metadata();
+        if resource.is_custom() && self.next.is_none() {
+            metadata.set(&["continue"], "");
+        }
+        metadata
+    }
+
     /// The metadata of the list.
-    pub fn metadata(&self) -> Value {
+    fn metadata(&self) -> Value {
         let mut metadata = api::document!({"resourceVersion": self.revision.to_string()});
         if let Some(next) = &self.next {
             metadata.set(&["continue"], next.as_str());
@@ -92,7 +102,10 @@ pub(super) async fn render(
     let list = List {
         context,
         resource,
-        metadata: page.metadata(),
+        metadata: match context.output.form {
+            Form::Object => page.metadata_of(resource),
+            _ => page.metadata(),
+        },
     };
     match (context.output.form, context.output.encoding) {
         (Form::PartialObjectMetadata, _) => Err(Status::new(

@@ -32,8 +32,15 @@ pub(crate) async fn respond(
     resource: &Arc<Resource>,
     entry: &Arc<CachedObject>,
 ) -> Result<Response<Body>, Status> {
-    let converted = converted::as_shown(&context.server, resource, vec![entry.clone()]).await?;
-    let entry = converted.first().unwrap_or(entry);
+    let converted;
+    let entry = match converted::needs_hook(resource).is_some() {
+        true => {
+            let entries = vec![entry.clone()];
+            converted = Box::pin(converted::as_shown(&context.server, resource, entries)).await?;
+            converted.first().unwrap_or(entry)
+        }
+        false => entry,
+    };
     let entry = &context.server.cache.forms.shown(resource, entry)?;
     let output = context.output;
     let media_type = output.encoding.media_type();

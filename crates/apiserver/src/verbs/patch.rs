@@ -73,7 +73,7 @@ pub(crate) fn patch_type(context: &Context) -> Result<PatchType, Status> {
 const CUSTOM_PATCHES: &str =
     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
-/// Nobody has told how the lists of a custom kind merge strategically.
+/// The lists of a custom kind declare no strategic merge.
 pub(crate) fn check_custom(resource: &Resource, patch_type: PatchType) -> Result<(), Status> {
     match resource.is_custom() && patch_type == PatchType::Strategic {
         true => Err(unsupported_media_type(CUSTOM_PATCHES)),

@@ -34,7 +34,7 @@ impl Selection {
             .map_err(|problem| Status::bad_request(problem.to_string()))?;
         let fields = fields
             .renamed(|field| api::conversion::selectable_field(resource, field))
-            .map_err(|field| Status::bad_request(format!("field label not supported: {field}")))?;
+            .map_err(|problem| Status::bad_request(problem.to_string()))?;
         let strategy = resource.strategy();
         let nothing = api::Value::object();
         let supported = strategy.selectable_fields(&nothing);

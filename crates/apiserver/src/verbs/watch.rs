@@ -51,7 +51,7 @@ pub(crate) async fn watch(
     let encoding = context.output.encoding;
     let query = &context.query;
     let revision = parse_revision(query.get("resourceVersion"))
-        .map_err(|problem| Status::new(Reason::Unknown, problem))?;
+        .map_err(|problem| Status::new(Reason::Unknown, problem.to_string()))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
     check_watch(query, context.server.feature_gates.is_on("WatchList"))?;

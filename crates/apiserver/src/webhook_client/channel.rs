@@ -19,11 +19,11 @@ use tokio_rustls::TlsConnector;
 use super::dial::{self, Connection, Message};
 use super::resolve::{self, ResolveServices};
 use super::target::{Place, Target};
-use super::{Error, tls, words};
+use super::{Error, Failure, tls, words};
 
 /// Calls of one hook that are under way at the same time; the others wait, within their time.
 const MOST_CALLS: usize = 256;
-/// Connections that are kept although nobody uses them, as upstream keeps them.
+/// Connections that are kept although they are idle, as upstream keeps them.
 const MOST_IDLE: usize = 25;
 /// How long an unused connection is kept.
 const LONGEST_IDLE: Duration = Duration::from_secs(90);
@@ -102,11 +102,11 @@ impl Channel {
     pub async fn post(&self, body: Bytes, limits: Limits) -> Result<Bytes, CallError> {
         let deadline = Instant::now() + limits.time;
         let url = self.url(limits.time);
-        let unreachable = |problem: String| CallError::Unreachable {
+        let unreachable = |Failure(problem)| CallError::Unreachable {
             url: url.clone(),
             problem,
         };
-        let too_late = |_| unreachable(words::DEADLINE.to_string());
+        let too_late = |_| unreachable(Failure(words::DEADLINE.to_string()));
         let permit = timeout_at(deadline, self.calls.acquire()).await;
         let _permit = permit.map_err(too_late)?;
         let message = self.message(&url, body).map_err(&unreachable)?;
@@ -129,24 +129,24 @@ impl Channel {
         format!("https://{authority}{path}?timeout={seconds}s")
     }
 
-    fn message(&self, url: &str, body: Bytes) -> Result<Message, String> {
+    fn message(&self, url: &str, body: Bytes) -> Result<Message, Failure> {
         let uri: http::Uri = url
             .parse()
-            .map_err(|_| "the URL is malformed".to_string())?;
+            .map_err(|_| Failure("the URL is malformed".to_string()))?;
         Request::post(uri)
             .header(HOST, self.target.place.authority())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, */*")
             .header(USER_AGENT, "kube-apiserver-admission")
             .body(Full::new(body))
-            .map_err(|problem| problem.to_string())
+            .map_err(|problem| Failure(problem.to_string()))
     }
 
     /// Sends a request over a connection that is kept, or over a new one.
     async fn exchange(
         &self,
         mut message: Message,
-    ) -> Result<(Response<Incoming>, Connection), String> {
+    ) -> Result<(Response<Incoming>, Connection), Failure> {
         // A kept connection may just have been closed by the other side. What was not sent over it
         // is sent over a new one; there are only so many that are kept.
         while let Some(mut connection) = self.take() {
@@ -171,7 +171,7 @@ impl Channel {
         }
     }
 
-    fn resolve(&self) -> Result<resolve::Place, String> {
+    fn resolve(&self) -> Result<resolve::Place, Failure> {
         match &self.target.place {
             Place::Service {
                 namespace,
@@ -180,7 +180,7 @@ impl Channel {
                 ..
             } => {
                 let found = self.services.resolve(namespace, name, *port);
-                found.map_err(|problem| problem.to_string())
+                found.map_err(|problem| Failure(problem.to_string()))
             }
             Place::Url { host, port, .. } => Ok(match host.parse::<IpAddr>() {
                 Ok(address) => resolve::Place::Address((address, *port).into()),

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_another_identity_is_refused() {
+    fn a_converted_object_must_keep_its_name_uid_and_kind() {
         let original = widget("v1", api::document!({}));
         for (path, value, told) in [
             (

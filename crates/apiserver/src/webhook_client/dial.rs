@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::resolve::Place;
-use super::words;
+use super::words::{self, Failure};
 
 /// What is sent over a connection.
 pub(super) type Message = Request<Full<Bytes>>;
@@ -28,7 +28,7 @@ pub(super) enum Connection {
 
 /// A request that got no answer.
 pub(super) struct Unanswered {
-    pub problem: String,
+    pub problem: Failure,
     /// The request, if nothing of it was sent: it may be tried on another connection.
     pub unsent: Option<Box<Message>>,
 }
@@ -49,7 +49,7 @@ impl Connection {
         };
         if let Err(problem) = ready {
             return Err(Unanswered {
-                problem: words::of_exchange(&problem),
+                problem: Failure(words::of_exchange(&problem)),
                 unsent: Some(message.into()),
             });
         }
@@ -59,7 +59,7 @@ impl Connection {
         };
         answer.map_err(|mut refused| Unanswered {
             unsent: refused.take_message().map(Box::new),
-            problem: words::of_exchange(refused.error()),
+            problem: Failure(words::of_exchange(refused.error())),
         })
     }
 }
@@ -69,16 +69,16 @@ pub(super) async fn connect(
     connector: &TlsConnector,
     place: &Place,
     name: &str,
-) -> Result<Connection, String> {
+) -> Result<Connection, Failure> {
     let stream = reach(place).await?;
     let _ = stream.set_nodelay(true);
     let name = ServerName::try_from(name.to_string())
-        .map_err(|_| format!("tls: {name:?} is no name of a server"))?;
+        .map_err(|_| Failure(format!("tls: {name:?} is no name of a server")))?;
     let stream = connector.connect(name, stream).await;
-    let stream = stream.map_err(|problem| words::of_handshake(&problem))?;
+    let stream = stream.map_err(|problem| Failure(words::of_handshake(&problem)))?;
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = TokioIo::new(stream);
-    let failed = |problem: hyper::Error| words::of_exchange(&problem);
+    let failed = |problem: hyper::Error| Failure(words::of_exchange(&problem));
     if agreed {
         let handshake = http2::handshake(TokioExecutor::new(), stream).await;
         let (sender, connection) = handshake.map_err(failed)?;
@@ -92,13 +92,13 @@ pub(super) async fn connect(
 }
 
 /// A TCP connection to the first address that takes it.
-async fn reach(place: &Place) -> Result<TcpStream, String> {
+async fn reach(place: &Place) -> Result<TcpStream, Failure> {
     let addresses: Vec<SocketAddr> = match place {
         Place::Address(address) => vec![*address],
         Place::Host(host, port) => {
             let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-            let found = found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
-            found.collect()
+            let unknown = |_| Failure(format!("dial tcp: lookup {host}: no such host"));
+            found.map_err(unknown)?.collect()
         }
     };
     let mut failure = "dial tcp: the name has no address".to_string();
@@ -108,5 +108,5 @@ async fn reach(place: &Place) -> Result<TcpStream, String> {
             Err(problem) => failure = words::of_dial(address, &problem),
         }
     }
-    Err(failure)
+    Err(Failure(failure))
 }

@@ -23,9 +23,10 @@ pub(crate) use channel::{Channel, Limits};
 #[allow(unused_imports)] // For the kinds that are converted by webhooks.
 pub(crate) use conversion::{ConversionHook, convert};
 pub(crate) use resolve::{CachedServices, ResolveServices};
-#[cfg(test)]
-pub(crate) use resolve::{Place, ResolveError};
 pub(crate) use target::{Target, TargetError};
+pub(crate) use words::Failure;
+#[cfg(test)]
+pub(crate) use {crate::service_endpoints::ResolveError, resolve::Place};
 
 /// Why there is no channel to a hook.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,12 @@ use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
 /// A call that took too long.
-pub(super) const DEADLINE: &str = "context deadline exceeded";
+pub(crate) const DEADLINE: &str = "context deadline exceeded";
+
+/// Why a server was not reached or did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Failure(pub String);
 
 /// A connection that could not be made to this address.
 pub(crate) fn of_dial(address: std::net::SocketAddr, problem: &io::Error) -> String {
@@ -128,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expired_certificate_is_told_with_both_times() {
+    fn an_expired_certificate_is_reported_with_both_times() {
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         let error = CertificateError::ExpiredContext {
             time: at(1_800_000_000),
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_is_told_as_go_tells_it() {
+    fn a_refused_connection_has_the_error_of_go() {
         let problem = io::Error::from(io::ErrorKind::ConnectionRefused);
         let address = "127.0.0.1:9".parse().unwrap();
         assert_eq!(

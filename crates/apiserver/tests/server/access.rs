@@ -66,7 +66,7 @@ async fn a_role_and_its_binding_allow_what_they_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_grants_what_they_do_not_hold() {
+async fn users_grant_only_what_they_have() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let binding = api::document!({

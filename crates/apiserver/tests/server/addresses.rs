@@ -13,7 +13,7 @@ fn service(address: &str) -> api::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_deleted_is_written_again_and_told() {
+async fn a_record_that_was_deleted_is_written_again_with_an_event() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     admin

@@ -240,7 +240,7 @@ async fn scale_hands_the_replicas_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_told_as_upstream_tells_it() {
+async fn bad_input_has_the_errors_of_upstream() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let path = format!("{MAPS}/a");

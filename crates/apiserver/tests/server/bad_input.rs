@@ -141,7 +141,7 @@ async fn media_types_that_are_not_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_user_is_told_what_he_may_not() {
+async fn the_answer_to_a_forbidden_request_names_what_is_forbidden() {
     let cluster = Cluster::start().await;
     let nobody = cluster.client(Identity::component("nobody", &[]));
     let message = nobody

@@ -165,7 +165,7 @@ async fn head_is_answered_as_upstream_does_in_both_protocols() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_that_sit_on_connections_lose_the_oldest_and_shut_out_nobody() {
+async fn unauthenticated_connections_are_bounded_and_the_oldest_is_closed() {
     let listening = listen().await;
     let mut user = listening.connect("http/1.1", true).await;
     let mut strangers = Vec::new();

@@ -152,6 +152,39 @@ async fn nothing_is_left_when_objects_are_created_while_their_definition_goes() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_observed_generation_of_a_definition_is_kept() {
+    // The gate CRDObservedGenerationTracking is on. Others write these fields, the server keeps them.
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let established = establish(&admin, &widgets()).await;
+    let mut conditions = established.list_at(&["status", "conditions"]).to_vec();
+    for condition in &mut conditions {
+        condition.set(&["observedGeneration"], 1);
+    }
+    let mut status = Value::object();
+    status.set(&["status", "observedGeneration"], 1);
+    status.set(&["status", "conditions"], conditions);
+    let path = format!("{DEFINITIONS}/{NAME}");
+    admin
+        .merge(&format!("{path}/status"), &status)
+        .await
+        .expect(200);
+    // The server writes the status once more, for the new name.
+    let renamed = api::document!({"spec": {"names": {"shortNames": ["wd"]}}});
+    admin.merge(&path, &renamed).await.expect(200);
+    let is_accepted = |one: &Value| {
+        let names = one.list_at(&["status", "acceptedNames", "shortNames"]);
+        names == ["wd".into()]
+    };
+    let accepted = wait_for(&admin, NAME, is_accepted).await;
+    assert_eq!(accepted.i64_at(&["metadata", "generation"]), Some(2));
+    assert_eq!(accepted.i64_at(&["status", "observedGeneration"]), Some(1));
+    for condition in accepted.list_at(&["status", "conditions"]) {
+        assert_eq!(condition.i64_at(&["observedGeneration"]), Some(1));
+    }
+}
+
 struct Disk {
     store: Arc<dyn store::Store>,
     environment: Environment,

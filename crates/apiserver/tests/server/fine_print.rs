@@ -12,7 +12,7 @@ use crate::harness::{Authority, Cluster, config_map, pod};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
-async fn health_is_told_check_by_check() {
+async fn health_lists_its_checks() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let text = |path: &'static str| {
@@ -101,7 +101,7 @@ async fn methods_have_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_known_may_see_health_and_little_else() {
+async fn anonymous_users_may_see_health_and_little_else() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let nobody = admin
@@ -306,7 +306,7 @@ async fn tables_come_in_the_version_before_v1_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_what_nothing_acts_on_is_warned() {
+async fn writes_of_kinds_that_nothing_acts_on_get_a_warning() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";

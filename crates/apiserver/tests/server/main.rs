@@ -28,6 +28,7 @@ mod nodes;
 mod patches;
 mod pod_security;
 mod policies;
+mod policies_mutating;
 mod policy_parameters;
 mod protobuf;
 mod resource_limits;

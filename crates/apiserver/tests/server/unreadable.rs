@@ -67,7 +67,7 @@ async fn check_told(admin: &Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_object_is_told_of_and_can_be_deleted_unread() {
+async fn an_unreadable_object_is_reported_and_can_be_deleted() {
     let environment = Environment::simulated(1, 1_800_000_000_000_000);
     let protobuf: &'static [u8] = b"k8s\x00\xff\xff\xff";
     for (enveloped, value) in [(false, &b"{\"broken"[..]), (true, protobuf)] {

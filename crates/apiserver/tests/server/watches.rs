@@ -8,7 +8,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_what_happens_after_its_revision() {
+async fn a_watch_delivers_the_events_after_its_revision() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     admin.post(MAPS, &config_map("before")).await.expect(201);
@@ -166,7 +166,7 @@ async fn bookmarks_and_the_end_come_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_watcher_is_cut_off_and_nobody_waits() {
+async fn a_slow_watcher_is_cut_off_and_no_request_waits() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let mut slow = admin.watch(&format!("{MAPS}?watch=true")).await;

@@ -82,7 +82,7 @@ async fn a_hook_sees_the_request_as_upstream_shows_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_code_and_reason() {
+async fn a_refusal_is_answered_with_its_code_and_reason() {
     let (_cluster, admin) = start().await;
     let server = HookServer::start(|_, asked| {
         denied(
@@ -168,7 +168,7 @@ async fn what_a_hook_changes_has_no_owner_and_is_defaulted() {
 }
 
 #[tokio::test]
-async fn a_dry_run_is_told_to_the_hook_and_refused_where_it_has_side_effects() {
+async fn a_dry_run_is_visible_to_the_hook_and_refused_where_it_has_side_effects() {
     let (_cluster, admin) = start().await;
     let server = HookServer::start(|_, asked| allowed(asked)).await;
     let hook = server.hook("h", &["CREATE"], &["configmaps"]);

@@ -83,7 +83,7 @@ async fn a_hook_that_never_answers_is_given_up_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_request_ends_with_its_own_time_whatever_the_hook_takes() {
+async fn a_request_ends_at_its_own_deadline() {
     let (_cluster, admin) = start().await;
     let server = HookServer::start(|_, _| Reply::Never).await;
     let mut hook = server.hook("h", &CREATE, &OF_MAPS);
@@ -214,7 +214,7 @@ async fn an_answer_of_ten_megabytes_is_refused() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_other_codes_are_told() {
+async fn a_redirect_is_not_followed_and_other_codes_are_reported() {
     let elsewhere = HookServer::start(|_, review| allowed(review)).await;
     let to = format!("https://{}/h", elsewhere.address);
     let server =

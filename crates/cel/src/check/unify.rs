@@ -7,6 +7,9 @@ use crate::types::Type;
 /// How many steps one expression may take. Types can grow exponentially with the text of an
 /// expression; cel-go then runs out of memory.
 const MAX_STEPS: u32 = 2_000_000;
+/// How deep types may be, far more than the nesting of a text. It bounds the recursion here and
+/// wherever types are walked, because types stop growing when the steps are exhausted.
+const MAX_DEPTH: u32 = 500;
 
 /// What is known of the types that the checker has yet to find.
 #[derive(Default)]
@@ -15,6 +18,7 @@ pub struct Unifier {
     /// What the variables were before, to undo an attempt.
     trail: Vec<(u32, Option<Type>)>,
     steps: u32,
+    depth: u32,
 }
 
 impl Unifier {
@@ -66,10 +70,25 @@ impl Unifier {
         self.is_exhausted()
     }
 
+    /// Goes one level down in a type.
+    fn within<T>(&mut self, walk: impl FnOnce(&mut Self) -> T) -> T {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            self.steps = MAX_STEPS;
+        }
+        let found = walk(self);
+        self.depth -= 1;
+        found
+    }
+
     fn assignable(&mut self, first: &Type, second: &Type) -> bool {
         if self.step() {
             return true;
         }
+        self.within(|unifier| unifier.assignable_within(first, second))
+    }
+
+    fn assignable_within(&mut self, first: &Type, second: &Type) -> bool {
         if let Type::Variable(variable) = *second {
             match self.substitutable(first, variable) {
                 Substitution::Valid => return true,
@@ -129,6 +148,10 @@ impl Unifier {
         if self.step() {
             return true;
         }
+        self.within(|unifier| unifier.occurs_within(variable, within))
+    }
+
+    fn occurs_within(&mut self, variable: u32, within: &Type) -> bool {
         match within {
             Type::Variable(other) => {
                 *other == variable
@@ -157,6 +180,10 @@ impl Unifier {
         if self.step() {
             return Some(Type::Dyn);
         }
+        self.within(|unifier| unifier.changed_within(of, is_final))
+    }
+
+    fn changed_within(&mut self, of: &Type, is_final: bool) -> Option<Type> {
         match of {
             Type::Variable(variable) => match self.bound_to(*variable).cloned() {
                 Some(bound) => Some(self.substitute(&bound, is_final)),
@@ -213,12 +240,14 @@ impl Unifier {
             (Type::Dyn | Type::Variable(_) | Type::Param(_), _) => true,
             (_, Type::Dyn | Type::Variable(_) | Type::Param(_)) => false,
             (Type::Type(_), Type::Type(_)) => true,
-            (first, second) => self.all_parameters(first, second, Self::is_equal_or_more_general),
+            (first, second) => self.within(|unifier| {
+                unifier.all_parameters(first, second, Self::is_equal_or_more_general)
+            }),
         }
     }
 
     fn is_same(&mut self, first: &Type, second: &Type) -> bool {
-        self.step() || self.all_parameters(first, second, Self::is_same)
+        self.step() || self.within(|unifier| unifier.all_parameters(first, second, Self::is_same))
     }
 
     /// Whether two types are of the same kind and name, and what is in them fulfils a condition.

@@ -120,7 +120,7 @@ pub(crate) fn is_zero(value: &Value<'_>) -> bool {
         Value::Bytes(bytes) => bytes.is_empty(),
         Value::Timestamp(at) => at.seconds == FIRST_SECOND && at.nanoseconds == 0,
         Value::List(_) | Value::Map(_) | Value::Host(_) => value.size() == Some(0),
-        Value::Object(object) => object.fields.is_empty(),
+        Value::Object(object) => object.fields().is_empty(),
         Value::Optional(_) | Value::Type(_) | Value::Opaque(_) => false,
     }
 }

@@ -55,7 +55,8 @@ pub fn expand(
         (Some(target), [variable, body]) => match function {
             "all" => standard::all(expander, target, *variable, *body),
             "exists" => standard::exists(expander, target, *variable, *body),
-            "exists_one" | "existsOne" => standard::exists_one(expander, target, *variable, *body),
+            // `existsOne` is a macro with two variables only.
+            "exists_one" => standard::exists_one(expander, target, *variable, *body),
             "map" => standard::map(expander, target, *variable, None, *body),
             "filter" => standard::filter(expander, target, *variable, *body),
             "optMap" if macros.optional => optional::map(expander, target, *variable, *body),

@@ -1,62 +1,69 @@
 //! The short way of parsing: makes the tree while it reads the tokens, and gives up at the first
-//! syntax error or where the nesting comes near the limit.
+//! syntax error or where the nesting is above cel-go's limits.
 
+use super::Syntax;
 use super::lexer::{Kind, Token};
-use super::{Syntax, literal};
-use crate::ast::{
-    Call, Constant, Expr, Id, ListLiteral, MapEntry, Name, Select, StructField, StructLiteral,
-};
+use super::nodes::{balance, call_or_macro, constant, is_reserved, select};
+use crate::ast::{Call, Expr, Id, ListLiteral, MapEntry, Name, StructField, StructLiteral};
 use crate::builder::Builder;
-use crate::macros;
 use crate::names;
 
-/// Nesting that is surely within cel-go's limit of 250 for each rule of the grammar. It bounds the
-/// recursion here; deeper expressions take the long way, which counts as cel-go does.
-const MAX_DEPTH: usize = 120;
+/// How deep one rule of the grammar may be within itself, and how high the tree may be. It bounds the
+/// recursion here too; deeper expressions take the long way, which words the error.
+const MAX_DEPTH: usize = 250;
 
-/// The root of the tree, or nothing where the long way has to be taken.
-pub fn parse(source: &str, tokens: &[Token], syntax: Syntax, builder: &mut Builder) -> Option<Id> {
+/// What the short way comes to.
+pub enum Parsed {
+    Tree(Id),
+    /// The nesting is above a limit; the message is cel-go's.
+    TooDeep(String),
+    /// The long way has to be taken.
+    Unknown,
+}
+
+pub fn parse(source: &str, tokens: &[Token], syntax: Syntax, builder: &mut Builder) -> Parsed {
     let mut descent = Descent {
         source,
         tokens,
         position: 0,
-        depth: 0,
+        depths: [0; 3],
+        height: 0,
+        is_too_deep: false,
         syntax,
         builder,
     };
-    let root = descent.expression()?;
-    descent.take(Kind::End)?;
-    Some(root)
+    let root = descent.expression();
+    if descent.is_too_deep {
+        return Parsed::TooDeep(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
+    }
+    match (root, descent.take(Kind::End)) {
+        (Some(root), Some(_)) if descent.height <= MAX_DEPTH => Parsed::Tree(root),
+        // Errors of the tree that cel-go meets before it is too deep are found on the long way.
+        (Some(_), Some(_)) if descent.builder.report.is_empty() => {
+            Parsed::TooDeep("max recursion depth exceeded".to_owned())
+        }
+        _ => Parsed::Unknown,
+    }
 }
 
-/// Names that are kept for later versions of the language.
-pub fn is_reserved(name: &str) -> bool {
-    matches!(
-        name,
-        "as" | "break"
-            | "const"
-            | "continue"
-            | "else"
-            | "for"
-            | "function"
-            | "if"
-            | "import"
-            | "let"
-            | "loop"
-            | "package"
-            | "namespace"
-            | "return"
-            | "var"
-            | "void"
-            | "while"
-    )
+/// The rules whose depth is counted.
+#[derive(Clone, Copy)]
+enum Rule {
+    Expression,
+    Relation,
+    Calculation,
 }
 
 struct Descent<'a> {
     source: &'a str,
     tokens: &'a [Token],
     position: usize,
-    depth: usize,
+    /// How deep the rules are that can be deepest; the others are within these.
+    depths: [usize; 3],
+    /// The height of the last expression, in those nodes that cel-go counts when it walks them:
+    /// conditionals, comparisons, arithmetic, selections, member calls and indices.
+    height: usize,
+    is_too_deep: bool,
     syntax: Syntax,
     builder: &'a mut Builder,
 }
@@ -86,9 +93,15 @@ impl<'a> Descent<'a> {
         }
     }
 
-    fn deepen(&mut self) -> Option<()> {
-        self.depth += 1;
-        (self.depth <= MAX_DEPTH).then_some(())
+    fn enter(&mut self, rule: Rule) -> Option<()> {
+        let depth = &mut self.depths[rule as usize];
+        *depth += 1;
+        self.is_too_deep = *depth > MAX_DEPTH;
+        (!self.is_too_deep).then_some(())
+    }
+
+    fn leave(&mut self, rule: Rule) {
+        self.depths[rule as usize] -= 1;
     }
 
     /// Where the environment has no optional values, their syntax is an error.
@@ -106,18 +119,20 @@ impl<'a> Descent<'a> {
     }
 
     fn expression(&mut self) -> Option<Id> {
-        let depth = self.depth;
-        self.deepen()?;
+        self.enter(Rule::Expression)?;
         let condition = self.disjunction()?;
         let Some(question) = self.take(Kind::Question) else {
-            self.depth = depth;
+            self.leave(Rule::Expression);
             return Some(condition);
         };
+        let mut height = self.height;
         let id = self.builder.reserve(question.offset);
         let if_true = self.disjunction()?;
+        height = height.max(self.height);
         self.take(Kind::Colon)?;
         let if_false = self.expression()?;
-        self.depth = depth;
+        self.height = height.max(self.height) + 1;
+        self.leave(Rule::Expression);
         Some(self.call(id, &names::CONDITIONAL, vec![condition, if_true, if_false]))
     }
 
@@ -142,16 +157,20 @@ impl<'a> Descent<'a> {
         }
         let mut terms = vec![first];
         let mut operators = Vec::new();
+        let mut height = self.height;
         while let Some(token) = self.take(operator) {
             terms.push(term(self)?);
+            height = height.max(self.height);
             operators.push(self.builder.reserve(token.offset));
         }
+        self.height = height;
         Some(balance(self.builder, function, &terms, &operators))
     }
 
     fn relation(&mut self) -> Option<Id> {
-        let depth = self.depth;
+        self.enter(Rule::Relation)?;
         let mut left = self.sum(0)?;
+        let mut height = self.height;
         loop {
             let function = match self.kind() {
                 Kind::Less => &names::LESS,
@@ -163,19 +182,23 @@ impl<'a> Descent<'a> {
                 Kind::In => &names::IN,
                 _ => break,
             };
-            self.deepen()?;
             let id = self.operator()?;
+            self.enter(Rule::Relation)?;
             let right = self.sum(0)?;
+            self.leave(Rule::Relation);
+            height = height.max(self.height) + 1;
             left = self.call(id, function, vec![left, right]);
         }
-        self.depth = depth;
+        self.height = height;
+        self.leave(Rule::Relation);
         Some(left)
     }
 
     /// Sums, and at the higher level only products.
     fn sum(&mut self, level: u8) -> Option<Id> {
-        let depth = self.depth;
+        self.enter(Rule::Calculation)?;
         let mut left = self.unary()?;
+        let mut height = self.height;
         loop {
             let (function, of_level) = match self.kind() {
                 Kind::Star => (&names::MULTIPLY, 1),
@@ -188,17 +211,21 @@ impl<'a> Descent<'a> {
             if of_level < level {
                 break;
             }
-            self.deepen()?;
             let id = self.operator()?;
             // A product has no operator in its right operand.
             let right = if of_level == 0 {
                 self.sum(1)?
             } else {
-                self.unary()?
+                self.enter(Rule::Calculation)?;
+                let right = self.unary()?;
+                self.leave(Rule::Calculation);
+                right
             };
+            height = height.max(self.height) + 1;
             left = self.call(id, function, vec![left, right]);
         }
-        self.depth = depth;
+        self.height = height;
+        self.leave(Rule::Calculation);
         Some(left)
     }
 
@@ -228,23 +255,20 @@ impl<'a> Descent<'a> {
     }
 
     fn member(&mut self) -> Option<Id> {
-        let depth = self.depth;
         let mut operand = self.primary()?;
         loop {
+            let height = self.height;
+            self.height = 0;
             operand = match self.kind() {
-                Kind::Dot => {
-                    self.deepen()?;
-                    self.select_or_call(operand)?
+                Kind::Dot => self.select_or_call(operand)?,
+                Kind::LeftBracket => self.index(operand)?,
+                _ => {
+                    self.height = height;
+                    return Some(operand);
                 }
-                Kind::LeftBracket => {
-                    self.deepen()?;
-                    self.index(operand)?
-                }
-                _ => break,
             };
+            self.height = height.max(self.height) + 1;
         }
-        self.depth = depth;
-        Some(operand)
     }
 
     fn select_or_call(&mut self, operand: Id) -> Option<Id> {
@@ -296,11 +320,15 @@ impl<'a> Descent<'a> {
     /// Arguments after their opening parenthesis, with the closing one.
     fn arguments(&mut self) -> Option<Vec<Id>> {
         let mut arguments = Vec::new();
+        let mut height = 0;
         if self.take(Kind::RightParenthesis).is_some() {
+            self.height = height;
             return Some(arguments);
         }
         loop {
             arguments.push(self.expression()?);
+            height = height.max(self.height);
+            self.height = height;
             if self.take(Kind::RightParenthesis).is_some() {
                 return Some(arguments);
             }
@@ -349,9 +377,11 @@ impl<'a> Descent<'a> {
             return Some(self.function_call(id, full, None, arguments));
         }
         if is_reserved {
+            self.height = 0;
             let message = format!("reserved identifier: {name}");
             return Some(self.builder.error(offset, message));
         }
+        self.height = 0;
         Some(self.builder.add(token.offset, Expr::Ident(full)))
     }
 
@@ -384,6 +414,7 @@ impl<'a> Descent<'a> {
         let brace = self.take(Kind::LeftBrace)?;
         let id = self.builder.reserve(brace.offset);
         let mut fields = Vec::new();
+        let mut height = 0;
         while !self.is_closed(Kind::RightBrace)? {
             let is_optional = self.take(Kind::Question).is_some();
             let name = self.take(Kind::Identifier)?;
@@ -398,8 +429,10 @@ impl<'a> Descent<'a> {
                 value: self.expression()?,
                 is_optional,
             });
+            height = height.max(self.height);
             self.take_separator(Kind::RightBrace)?;
         }
+        self.height = height;
         let literal = StructLiteral {
             type_name: Name::from(type_name),
             fields,
@@ -429,15 +462,18 @@ impl<'a> Descent<'a> {
         let id = self.operator()?;
         let mut items = Vec::new();
         let mut optional = Vec::new();
+        let mut height = 0;
         while !self.is_closed(Kind::RightBracket)? {
             let question = self.take(Kind::Question);
             items.push(self.expression()?);
+            height = height.max(self.height);
             if question.is_some() {
                 self.needs_optional()?;
                 optional.push(items.len() as u32 - 1);
             }
             self.take_separator(Kind::RightBracket)?;
         }
+        self.height = height;
         let list = Expr::List(ListLiteral { items, optional });
         Some(self.builder.set(id, list))
     }
@@ -445,6 +481,7 @@ impl<'a> Descent<'a> {
     fn map(&mut self) -> Option<Id> {
         let id = self.operator()?;
         let mut entries = Vec::new();
+        let mut height = 0;
         while !self.is_closed(Kind::RightBrace)? {
             let question = self.take(Kind::Question);
             if question.is_some() {
@@ -453,6 +490,7 @@ impl<'a> Descent<'a> {
             // An entry is numbered before its key, though its place is that of the colon.
             let entry = self.builder.reserve(0);
             let key = self.expression()?;
+            height = height.max(self.height);
             let colon = self.take(Kind::Colon)?;
             self.builder.set_offset(entry, colon.offset);
             entries.push(MapEntry {
@@ -461,12 +499,15 @@ impl<'a> Descent<'a> {
                 value: self.expression()?,
                 is_optional: question.is_some(),
             });
+            height = height.max(self.height);
             self.take_separator(Kind::RightBrace)?;
         }
+        self.height = height;
         Some(self.builder.set(id, Expr::Map(entries)))
     }
 
     fn literal(&mut self) -> Option<Id> {
+        self.height = 0;
         let sign = self.take(Kind::Minus);
         let token = self.next()?;
         let offset = sign.map_or(token.offset, |sign| sign.offset);
@@ -478,107 +519,4 @@ impl<'a> Descent<'a> {
             offset,
         )
     }
-}
-
-/// The node of a literal, if a token is one.
-pub fn constant(
-    builder: &mut Builder,
-    kind: Kind,
-    text: &str,
-    is_negative: bool,
-    offset: u32,
-) -> Option<Id> {
-    let value = match kind {
-        Kind::Int => literal::int(text, is_negative).ok_or("invalid int literal"),
-        Kind::Uint => literal::uint(text).ok_or("invalid uint literal"),
-        Kind::Float => literal::double(text, is_negative).ok_or("invalid double literal"),
-        Kind::String => quoted(builder, literal::string(text), offset),
-        Kind::Bytes => quoted(builder, literal::bytes(&text[1..]), offset),
-        Kind::True => Ok(Constant::Bool(true)),
-        Kind::False => Ok(Constant::Bool(false)),
-        Kind::Null => Ok(Constant::Null),
-        _ => return None,
-    };
-    Some(match value {
-        Ok(value) => builder.add(offset, Expr::Constant(value)),
-        Err(message) => builder.error(offset, message),
-    })
-}
-
-/// A string that cannot be read is reported and taken as it is, as cel-go does.
-fn quoted(
-    builder: &mut Builder,
-    value: Result<Constant, &'static str>,
-    offset: u32,
-) -> Result<Constant, &'static str> {
-    value.or_else(|message| {
-        builder.error(offset, message);
-        Ok(Constant::Null)
-    })
-}
-
-/// `operand.field` or `operand.?field`.
-pub fn select(
-    builder: &mut Builder,
-    operand: Id,
-    (field, field_offset): (Name, u32),
-    dot_offset: u32,
-    is_optional: bool,
-) -> Id {
-    if !is_optional {
-        let select = Select {
-            operand,
-            field,
-            is_test: false,
-        };
-        return builder.add(dot_offset, Expr::Select(select));
-    }
-    let field = builder.add(field_offset, Expr::Constant(Constant::String(field)));
-    let call = Call {
-        function: names::OPTIONAL_SELECT.clone(),
-        target: None,
-        arguments: vec![operand, field],
-    };
-    builder.add(dot_offset, Expr::Call(call))
-}
-
-pub fn call_or_macro(
-    builder: &mut Builder,
-    syntax: Syntax,
-    id: Id,
-    function: Name,
-    target: Option<Id>,
-    arguments: Vec<Id>,
-) -> Id {
-    let expanded = macros::expand(syntax.macros, builder, id, &function, target, &arguments);
-    expanded.unwrap_or_else(|| {
-        let call = Call {
-            function,
-            target,
-            arguments,
-        };
-        builder.set(id, Expr::Call(call))
-    })
-}
-
-/// A tree of an operator over terms, as flat as it can be. Its depth is the logarithm of their
-/// number.
-pub fn balance(builder: &mut Builder, function: &Name, terms: &[Id], operators: &[Id]) -> Id {
-    let middle = operators.len() / 2;
-    let Some(&id) = operators.get(middle) else {
-        return terms.first().copied().unwrap_or(Id(0));
-    };
-    let left = balance(builder, function, &terms[..=middle], &operators[..middle]);
-    let right = balance(
-        builder,
-        function,
-        &terms[middle + 1..],
-        &operators[middle + 1..],
-    );
-    let call = Call {
-        function: function.clone(),
-        target: None,
-        arguments: vec![left, right],
-    };
-    builder.set(id, Expr::Call(call))
 }

@@ -1,7 +1,5 @@
 //! Splits an expression into tokens, with the errors that ANTLR's lexer reports.
 
-use crate::errors::Report;
-
 /// What a token is, in the order in which the grammar declares them: errors list them so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -70,12 +68,6 @@ pub struct Unrecognized {
     pub end: usize,
     pub offset: u32,
     pub message: String,
-}
-
-impl Unrecognized {
-    pub fn report(&self, report: &mut Report) {
-        report.add(Some(self.offset), self.message.clone());
-    }
 }
 
 /// The tokens of an expression; the last is [`Kind::End`].

@@ -7,6 +7,7 @@ mod antlr;
 mod descent;
 mod lexer;
 mod literal;
+mod nodes;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use crate::ast::Ast;
 use crate::builder::Builder;
 use crate::errors::{CompileErrors, Report};
 use crate::macros::Macros;
+use descent::Parsed;
 
 /// The longest expression, in code points.
 const MAX_CODE_POINTS: usize = 100_000;
@@ -44,10 +46,18 @@ pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, CompileErrors> {
     let (tokens, unrecognized) = lexer::tokens(source);
     if unrecognized.is_empty() {
         let mut builder = Builder::with_capacity(tokens.len() * 2);
-        if let Some(root) = descent::parse(source, &tokens, syntax, &mut builder) {
-            let (ast, report) = builder.into_ast(root);
-            report.into_result(source)?;
-            return Ok(ast);
+        match descent::parse(source, &tokens, syntax, &mut builder) {
+            Parsed::Tree(root) => {
+                let (ast, report) = builder.into_ast(root);
+                report.into_result(source)?;
+                return Ok(ast);
+            }
+            Parsed::TooDeep(message) => {
+                let mut report = Report::default();
+                report.add(None, message);
+                return Err(report.into_errors(source));
+            }
+            Parsed::Unknown => {}
         }
     }
     let mut builder = Builder::with_capacity(tokens.len() * 2);

@@ -44,7 +44,10 @@ fn constant_value(
 ) -> Result<Option<Value<'static>>, EvalError> {
     match checked.reference(id) {
         Some(Reference::Constant(_, constant)) => return Ok(Some(literal(constant))),
-        Some(Reference::Type(_, of)) => return Ok(Some(Value::Type(erased(of)))),
+        // A struct literal refers to its type too, and is none.
+        Some(Reference::Type(_, of)) if !matches!(checked.ast.expr(id), Expr::Struct(_)) => {
+            return Ok(Some(Value::Type(erased(of))));
+        }
         _ => {}
     }
     Ok(match checked.ast.expr(id) {

@@ -6,9 +6,10 @@ use super::machine::Machine;
 use super::operation::{Call, CallKind, List, Map, Object};
 use super::{cost, dispatch};
 use crate::error::EvalError;
+use crate::extent;
 use crate::go_text;
-
 use crate::value::{self, Value};
+use crate::work;
 
 /// The longest list that additions make, and the number of items that they copy in one evaluation.
 /// Adding lists costs one unit however long they are, so that the cost bounds neither.
@@ -47,8 +48,14 @@ impl<'a> Machine<'_, 'a> {
             }
         };
         self.scratch.stack.truncate(from);
-        self.push_result(result);
-        self.charge(cost)
+        self.push_made(result);
+        self.charge(cost)?;
+        work::check()
+    }
+
+    /// Pushes a value that was made, unless nobody could walk it.
+    fn push_made(&mut self, result: Result<Value<'a>, EvalError>) {
+        self.push_result(result.and_then(|value| extent::check(&value).map(|()| value)));
     }
 
     fn add(&mut self, call: &Call, from: usize) -> Result<Value<'a>, EvalError> {
@@ -121,7 +128,7 @@ impl<'a> Machine<'_, 'a> {
         }
         match refused {
             Some(message) => self.push_error(EvalError::Message(message)),
-            None => self.push(Value::List(Arc::new(items))),
+            None => self.push_made(Ok(Value::list(items))),
         }
     }
 
@@ -146,7 +153,7 @@ impl<'a> Machine<'_, 'a> {
         drop(parts);
         match refused {
             Some(error) => self.push_error(error),
-            None => self.push(Value::Map(Arc::new(made))),
+            None => self.push_made(Ok(Value::Map(Arc::new(made)))),
         }
     }
 
@@ -169,10 +176,10 @@ impl<'a> Machine<'_, 'a> {
         }
         match refused {
             Some(error) => self.push_error(error),
-            None => self.push(Value::Object(Arc::new(value::Object {
-                type_name: object.type_name.clone(),
-                fields,
-            }))),
+            None => {
+                let made = value::Object::new(object.type_name.clone(), fields);
+                self.push_made(Ok(Value::Object(Arc::new(made))));
+            }
         }
     }
 }

@@ -7,11 +7,13 @@ use super::{Limits, Outcome, Variables, cost, qualify};
 use crate::error::EvalError;
 use crate::go_text;
 use crate::value::Value;
+use crate::work;
 
 /// The host is asked whether to stop after so many iterations.
 const ITERATIONS_BETWEEN_CHECKS: u64 = 100;
 
 pub fn run<'a>(code: &Code, variables: &dyn Variables<'a>, limits: Limits<'_>) -> Outcome<'a> {
+    let outer = work::begin();
     let mut scratch = scratch::take();
     scratch.frames.resize_with(code.folds.len(), Frame::default);
     let mut machine = Machine {
@@ -29,6 +31,7 @@ pub fn run<'a>(code: &Code, variables: &dyn Variables<'a>, limits: Limits<'_>) -
     };
     let cost = machine.cost;
     scratch::give_back(machine.scratch);
+    work::end(outer);
     Outcome { value, cost }
 }
 
@@ -504,7 +507,9 @@ impl<'a> Machine<'_, 'a> {
             Value::Opaque(_) if !is_negated => 1,
             _ => cost::of_comparison(&left, &right),
         };
-        match (error, left.try_equals(&right)) {
+        let is_equal = left.try_equals(&right);
+        work::check()?;
+        match (error, is_equal) {
             (Some(error), _) => self.push_error(error),
             (None, Some(is_equal)) => self.push(Value::Bool(is_equal != is_negated)),
             (None, None) if is_negated => self.push(Value::Bool(true)),

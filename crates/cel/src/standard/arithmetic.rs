@@ -1,7 +1,5 @@
 //! `+`, `-`, `*`, `/`, `%` and negation, with cel-go's errors of overflow.
 
-use std::sync::Arc;
-
 use crate::error::EvalError;
 use crate::numbers;
 use crate::timestamp::{MAX_SECONDS, MIN_SECONDS, Timestamp};
@@ -85,7 +83,7 @@ fn add_lists<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, EvalE
     let mut items = Vec::with_capacity(first + second);
     items.extend(left.items());
     items.extend(right.items());
-    Ok(Value::List(Arc::new(items)))
+    Ok(Value::list(items))
 }
 
 pub fn subtract<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {

@@ -1,4 +1,4 @@
-//! Requests that a node makes for itself beside that for its kubelet's client certificate: what its
+//! Requests that a node makes for itself in addition to that for its kubelet's client certificate: what its
 //! kubelet serves with, and the certificates of its service proxy and of its local-path volumes.
 //! Upstream leaves the former to an administrator and gets the latter from elsewhere. Pure.
 

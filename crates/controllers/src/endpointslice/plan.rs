@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 /// Slices are made per family and set of port numbers (pods may give a named port different
-/// numbers). `place_of` knows the nodes: a pod of a node that is not there serves nobody, unless
+/// numbers). `place_of` knows the nodes: a pod of a node that is not there is no endpoint, unless
 /// the Service wants also those that are not ready.
 pub fn plan(
     service: &Service,

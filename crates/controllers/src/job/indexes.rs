@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(Indexes::parse("3,4,5,x,9-8", 100).to_string(), "3-5");
     }
 
-    /// Whatever is inserted in whatever order, the set behaves like a plain set.
+    /// In every order of insertions the set behaves like a plain set.
     #[test]
     fn indexes_form_a_set() {
         for seed in 0..200 {

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_finalizer_is_found_and_removed_beside_others() {
+    fn the_finalizer_is_removed_and_others_are_kept() {
         let mut namespace: Namespace = serde_json::from_value(serde_json::json!({
             "spec": {"finalizers": ["example.com/mine", "kubernetes"]}}))
         .unwrap();

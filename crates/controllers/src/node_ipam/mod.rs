@@ -1,5 +1,5 @@
 //! Node IPAM: gives each node that has none a /24 of the cluster's pod range, outside the ranges of
-//! Services. A node that was invited gets the range of its invitation, and nobody else does. Nodes
+//! Services. A node that was invited gets the range of its invitation, and no other node does. Nodes
 //! that bring a range keep it, and it is never given twice.
 
 mod plan;

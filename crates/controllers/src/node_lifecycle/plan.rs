@@ -41,7 +41,7 @@ pub fn expelling(ready: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// Whether pods are already driven away, for whatever reason of ours.
+/// Whether pods are already evicted, for any of our reasons.
 pub fn is_expelling(node: &Node) -> bool {
     taints(node).iter().any(|taint| {
         taint.effect == NO_EXECUTE && [NOT_READY, UNREACHABLE].contains(&taint.key.as_str())
@@ -151,7 +151,7 @@ pub fn ready_status(node: &Node) -> Option<&str> {
     condition(node, "Ready").map(|condition| condition.status.as_str())
 }
 
-/// Whether nobody speaks for this pod, though its word is that it is ready: its node is lost. A
+/// Whether the pod's status says that it is ready although its node is lost, so that it is not updated. A
 /// node that is not ready by its own word still has a kubelet that speaks for its pods.
 pub fn is_unspoken_for(node: &Node, pod: &Pod) -> bool {
     ready_status(node) == Some("Unknown")

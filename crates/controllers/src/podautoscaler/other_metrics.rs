@@ -109,7 +109,7 @@ pub async fn of_object(
     let api_version = object.api_version.as_deref().unwrap_or_default();
     let (group, short) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let below = if object.kind == "Namespace" && group.is_empty() {
-        // Whatever name is given: an autoscaler does not see beyond its namespace.
+        // The name does not matter: an autoscaler does not see beyond its namespace.
         format!("metrics/{metric}")
     } else {
         let kind = GroupVersionKind::gvk(group, short, &object.kind);
@@ -172,7 +172,7 @@ async fn fetch(
     let request = request.map_err(|problem| failed(api, problem))?;
     let values: Values = client.request(request).await.map_err(|error| {
         let sentence = client::retry::sentence(&error);
-        // Nobody serves the API at all.
+        // The API is not served at all.
         match is_missing(&error) && sentence.starts_with("404 page not found") {
             true => failed(
                 api,

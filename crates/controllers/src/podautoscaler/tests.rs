@@ -131,7 +131,7 @@ async fn external_metrics_are_added_up() {
 }
 
 #[tokio::test]
-async fn apis_that_nobody_serves_are_named_in_the_failure() {
+async fn apis_that_are_not_served_are_named_in_the_failure() {
     let client = client(Vec::new());
     let pods = json!({"type": "Pods", "pods": {"metric": {"name": "rate"},
         "target": {"type": "AverageValue", "averageValue": "1"}}});

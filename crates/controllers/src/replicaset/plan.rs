@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(delete, ["together"]);
     }
 
-    /// Whatever there is and is wanted, one round brings the number of active pods to the wanted
+    /// From every state, one reconciliation brings the number of active pods to the wanted
     /// one (or by a burst nearer to it), and never creates and deletes at once.
     #[test]
     fn one_round_reaches_the_wanted_number() {

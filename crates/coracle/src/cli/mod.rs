@@ -79,8 +79,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether the command only talks to an API server. Such a command ends when nobody reads its
-    /// output any more. Other commands change this machine and must not stop half-way.
+    /// Whether the command only talks to an API server. Such a command ends when its output is closed:
+    /// nobody reads it any more. Other commands change this machine and must not stop half-way.
     pub fn is_client_command(&self) -> bool {
         matches!(
             self,

@@ -1,12 +1,13 @@
 //! Starts the parts of the control plane: API server, controllers and scheduler.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use apiserver::{
     AdmissionConfig, AggregationConfig, ApiServer, FrontProxy, Identity, KubeletClient,
+    UnknownPodRange,
 };
 use client::Informers;
 use client::election::Election;
@@ -16,7 +17,7 @@ use trace::{Recorder, Timelines};
 use tracing::error;
 
 use crate::cluster_arguments::ClusterArguments;
-use crate::layout::{CLUSTER_DOMAIN, Layout};
+use crate::layout::{CLUSTER_DOMAIN, Layout, Settings};
 use crate::pki;
 use crate::prepare::{Prepared, scheduler_configuration};
 use crate::process::Tasks;
@@ -40,12 +41,8 @@ impl ControlPlane<'_> {
     ) -> Result<ApiServer> {
         let Prepared { settings, pki, .. } = self.prepared;
         let store = &self.cluster.store;
-        // Pods of this machine reach the gateway whatever the machine's address is. A server
-        // without a node has no gateway.
-        let advertised = match self.cluster.enabled("node") {
-            true => settings.gateway()?.into(),
-            false => self.prepared.node_address,
-        };
+        let has_node = self.cluster.enabled("node");
+        let advertised = advertised(settings, has_node, self.prepared.node_address)?;
         let config = apiserver::Config {
             store: storage.store.clone(),
             environment: self.environment.clone(),
@@ -81,8 +78,8 @@ impl ControlPlane<'_> {
                     let (layout, settings) = (self.layout.clone(), settings.clone());
                     move |name: &str| {
                         let assigned = ticket::assigned_pod_ranges(&layout, &settings);
-                        let assigned =
-                            assigned.map_err(|error| chain(error.as_ref()).to_string())?;
+                        let assigned = assigned
+                            .map_err(|error| UnknownPodRange(chain(error.as_ref()).to_string()))?;
                         let mut assigned = assigned.into_iter();
                         Ok(assigned.find_map(|(node, range)| (node == name).then_some(range)))
                     }
@@ -204,8 +201,47 @@ impl ControlPlane<'_> {
     }
 }
 
+/// The address of the endpoint of the Service `kubernetes`. Pods of this machine reach the gateway
+/// regardless of the machine's address. A server without a node has no gateway.
+fn advertised(settings: &Settings, has_node: bool, node_address: IpAddr) -> Result<IpAddr> {
+    match has_node {
+        true => Ok(settings.gateway()?.into()),
+        false => Ok(node_address),
+    }
+}
+
 /// A client of a component that runs in this process.
 fn component_client(api: &ApiServer, user: &str) -> kube::Client {
     let identity = Identity::component(user, &["system:authenticated"]);
     client::connect::from_service(api.in_process(identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_a_node_advertises_the_gateway_of_its_pods() {
+        let settings = Settings {
+            cluster_id: "00c0de".into(),
+            node_name: "n".into(),
+            pod_range: "10.244.0.0/16".into(),
+            service_range: "10.96.0.0/12".into(),
+            api_port: 6443,
+            kubelet_port: 10250,
+            node_index: 0,
+            node_address: None,
+            joined: false,
+            several_pod_ranges: false,
+            runtime_endpoint: None,
+        };
+        let machine: IpAddr = "192.0.2.1".parse().unwrap();
+        let address = |has_node| {
+            advertised(&settings, has_node, machine)
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(address(true), "10.244.0.1");
+        assert_eq!(address(false), "192.0.2.1");
+    }
 }

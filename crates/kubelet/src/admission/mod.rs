@@ -1,5 +1,5 @@
 //! Admits or rejects pods that were bound to this node, and grants or defers resizes. What was granted
-//! to which pod is kept here. The checks themselves are pure and lie beside this file.
+//! to which pod is kept here. The checks themselves are pure and are in files next to this one.
 //!
 //! The scheduler has looked at all of this before; a pod bound by hand, or two schedulers at once,
 //! are what the node itself must reject.
@@ -163,7 +163,7 @@ impl Admission {
         Ok(())
     }
 
-    /// A pod that runs here already keeps what it has, whatever the checks would say today.
+    /// A pod that runs here already keeps what it has, no matter what the checks would say today.
     pub fn readmit(&self, pod: Arc<Pod>) {
         self.shared.grants.lock().granted.insert(uid(&pod), pod);
     }

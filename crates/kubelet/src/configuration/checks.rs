@@ -6,8 +6,17 @@ use environment::go_duration::parse_unsigned as duration;
 
 use super::{CgroupDriver, Configuration, eviction_thresholds};
 
+/// A field with an invalid value, in upstream's wording.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidField(String);
+
 impl Configuration {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), InvalidField> {
+        self.check_fields().map_err(InvalidField)
+    }
+
+    fn check_fields(&self) -> Result<(), String> {
         if self.container_log_max_files < 2 {
             return Err("containerLogMaxFiles must be greater than 1".to_owned());
         }
@@ -194,7 +203,7 @@ impl Configuration {
             if has_text("systemReservedCgroup") || has_text("kubeReservedCgroup") {
                 return Err("invalid configuration: can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup (--kube-reserved-cgroup)".to_owned());
             }
-            cpu_list(&self.reserved_system_cpus)?;
+            cpu_list(&self.reserved_system_cpus).map_err(|error| error.0)?;
         }
         let logs = &self.pod_logs_dir;
         if !logs.as_os_str().is_empty() && !logs.is_absolute() {
@@ -294,11 +303,11 @@ impl Configuration {
 }
 
 /// `0-1,4` as numbers.
-pub fn cpu_list(text: &str) -> Result<BTreeSet<usize>, String> {
+pub fn cpu_list(text: &str) -> Result<BTreeSet<usize>, InvalidField> {
     let wrong = || {
-        format!(
+        InvalidField(format!(
             "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) {text}"
-        )
+        ))
     };
     let number = |text: &str| text.trim().parse::<usize>().map_err(|_| wrong());
     let mut all = BTreeSet::new();

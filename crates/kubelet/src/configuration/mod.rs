@@ -32,8 +32,29 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("{path}: {message}")]
-    Content { path: PathBuf, message: String },
+    #[error("{path}")]
+    Content {
+        path: PathBuf,
+        #[source]
+        source: ContentError,
+    },
+}
+
+/// What is wrong with the content of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    #[error(transparent)]
+    Yaml(#[from] api::document::yaml::Error),
+    #[error(transparent)]
+    Type(#[from] serde_json::Error),
+    #[error("expected a {KIND} of {API_VERSION}")]
+    OtherKind,
+    #[error("no apiVersion/kind")]
+    NoKind,
+    #[error("expected a mapping")]
+    NotAMapping,
+    #[error(transparent)]
+    Field(#[from] checks::InvalidField),
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize)]
@@ -286,30 +307,29 @@ impl Configuration {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(Error::File { path, source }),
             };
-            let fields = parse(&bytes, is_drop_in).map_err(|message| Error::Content {
+            let fields = parse(&bytes, is_drop_in).map_err(|source| Error::Content {
                 path: path.clone(),
-                message,
+                source,
             })?;
             for field in fields.keys().filter(|field| !fields::is_known(field)) {
                 tracing::warn!(file = %path.display(), field, "unknown field in KubeletConfiguration");
             }
             merge::patch(&mut merged, serde_json::Value::Object(fields));
         }
-        Configuration::from_fields(merged).map_err(|message| Error::Content {
+        Configuration::from_fields(merged).map_err(|source| Error::Content {
             path: file.to_path_buf(),
-            message,
+            source,
         })
     }
 
-    fn from_fields(mut fields: serde_json::Value) -> Result<Configuration, String> {
+    fn from_fields(mut fields: serde_json::Value) -> Result<Configuration, ContentError> {
         if let Some(fields) = fields.as_object_mut() {
             // Unset is null in files that programs write.
             fields.retain(|name, value| {
                 !value.is_null() && name.as_str() != "apiVersion" && name.as_str() != "kind"
             });
         }
-        let mut configuration: Configuration =
-            serde_json::from_value(fields).map_err(|error| error.to_string())?;
+        let mut configuration: Configuration = serde_json::from_value(fields)?;
         if configuration.merge_default_eviction_settings {
             for (signal, value) in Configuration::default().eviction_hard {
                 configuration.eviction_hard.entry(signal).or_insert(value);
@@ -330,7 +350,7 @@ impl Configuration {
     }
 
     /// CPUs reserved by number count as the machine's, and nothing else does.
-    fn reserve_cpus(&mut self) -> Result<(), String> {
+    fn reserve_cpus(&mut self) -> Result<(), ContentError> {
         if self.reserved_system_cpus.is_empty() {
             return Ok(());
         }
@@ -437,29 +457,28 @@ fn set_or(text: &str, seconds: u64) -> Duration {
 }
 
 /// `named`: it must say what it is.
-fn parse(bytes: &[u8], named: bool) -> Result<serde_json::Map<String, serde_json::Value>, String> {
-    let documents =
-        api::document::yaml::parse_documents(bytes).map_err(|error| error.to_string())?;
+fn parse(
+    bytes: &[u8],
+    named: bool,
+) -> Result<serde_json::Map<String, serde_json::Value>, ContentError> {
     let mut fields = serde_json::Map::new();
-    for document in documents {
-        let value: serde_json::Value =
-            serde_json::from_slice(&document.to_json()).map_err(|error| error.to_string())?;
-        match value {
+    for document in api::document::yaml::parse_documents(bytes)? {
+        match serde_json::from_slice(&document.to_json())? {
             serde_json::Value::Object(found) => {
                 let said = |key: &str| found.get(key).and_then(|text| text.as_str());
                 if said("kind").is_some_and(|kind| kind != KIND)
                     || said("apiVersion").is_some_and(|version| version != API_VERSION)
                 {
-                    return Err(format!("expected a {KIND} of {API_VERSION}"));
+                    return Err(ContentError::OtherKind);
                 }
                 if named && (said("kind").is_none() || said("apiVersion").is_none()) {
-                    return Err("no apiVersion/kind".to_owned());
+                    return Err(ContentError::NoKind);
                 }
                 fields.extend(found);
             }
-            serde_json::Value::Null if named => return Err("no apiVersion/kind".to_owned()),
+            serde_json::Value::Null if named => return Err(ContentError::NoKind),
             serde_json::Value::Null => {}
-            _ => return Err("expected a mapping".to_owned()),
+            _ => return Err(ContentError::NotAMapping),
         }
     }
     Ok(fields)
@@ -583,7 +602,8 @@ mod tests {
         assert_eq!(found.system_reserved, map(&[("cpu", "200m")]));
         assert_eq!(found.max_pods, 110, "taken back");
         write(&drop_ins.join("40.conf"), "maxPods: 3\n");
-        let error = read().expect_err("it does not say what it is").to_string();
+        let error = read().expect_err("it does not say what it is");
+        let error = environment::chain(&error).to_string();
         assert!(error.ends_with("40.conf: no apiVersion/kind"), "{error}");
     }
 

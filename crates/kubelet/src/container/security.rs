@@ -89,7 +89,7 @@ pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
         supplemental_groups: groups(&context),
         supplemental_groups_policy: groups_policy(&context),
         privileged,
-        // The sandbox's own process is ours: the default profile, whatever the containers have.
+        // The sandbox's own process is ours: the default profile, regardless of that of the containers.
         seccomp: Some(v1::SecurityProfile {
             profile_type: v1::security_profile::ProfileType::RuntimeDefault as i32,
             localhost_ref: String::new(),

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn soft_thresholds_wait_and_start_anew_when_interrupted() {
+    fn soft_thresholds_wait_and_start_again_when_interrupted() {
         let thresholds = [Threshold {
             signal: Signal::MemoryAvailable,
             value: "100".to_owned(),

@@ -1,6 +1,6 @@
 //! Records which pods may use an image that this kubelet pulled: those with the credentials it was pulled
 //! with, or all of them when it took none. Kept on disk in upstream's form, so that a restart
-//! forgets nothing; an image whose pull was begun and never seen to end counts as pulled by nobody
+//! forgets nothing; an image whose pull was begun and never seen to end counts as pulled by no pod
 //! known. Images that came otherwise (imported, there before) are everybody's by default.
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -400,7 +400,7 @@ mod tests {
         let never = with("NeverVerify");
         let begun = never.intend("reg.example/x").await;
         assert!(never.may_use("reg.example/x", "id", &[]));
-        // As a crash would leave it: begun, and nobody to end it.
+        // As a crash would leave it: begun and never ended.
         let after_a_crash = with("NeverVerifyPreloadedImages");
         assert!(!after_a_crash.may_use("reg.example/x", "id", &[]));
         drop(begun);

@@ -204,7 +204,7 @@ fn initialized(input: &Input<'_>) -> Finding {
             ..Finding::new(true)
         };
     }
-    // Once an app container has started the pod stays initialized, whatever its sidecars do.
+    // Once an app container has started the pod stays initialized, no matter what its sidecars do.
     let app_started = spec.containers.iter().any(|container| {
         find(input.statuses, &container.name).is_some_and(|status| {
             let ran = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {

@@ -1,5 +1,5 @@
 //! The mailbox of a pod's worker: the newest form of the pod and hints to look again. The latest
-//! message wins, so that it is bounded whatever the senders do.
+//! message wins, so that it is bounded no matter what the senders do.
 
 use std::{collections::BTreeMap, sync::Arc};
 

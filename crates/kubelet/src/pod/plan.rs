@@ -88,7 +88,7 @@ pub struct Situation<'a> {
     pub started: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
     pub actual: &'a BTreeMap<String, ResourceRequirements>,
-    /// Containers that were killed to be replaced, whatever their restart policy says, by name.
+    /// Containers that were killed to be replaced, regardless of their restart policy, by name.
     pub replacing: &'a BTreeSet<String>,
     /// When a change of limits that failed may be tried again.
     pub resize_retry: Option<i64>,

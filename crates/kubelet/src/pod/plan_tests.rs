@@ -373,7 +373,7 @@ fn an_unhealthy_container_is_killed_once() {
 }
 
 #[test]
-fn a_container_in_unknown_state_is_killed_and_replaced_whatever_the_policy() {
+fn a_container_in_unknown_state_is_killed_and_replaced_under_every_policy() {
     for policy in ["Always", "OnFailure", "Never"] {
         let mut spec = with_init();
         spec["restartPolicy"] = json!(policy);
@@ -475,7 +475,7 @@ fn one_containers_end_restarts_all_of_them() {
 }
 
 #[test]
-fn rules_count_beside_a_policy_of_the_containers_own() {
+fn rules_count_in_addition_to_a_policy_of_the_container() {
     let restarts = |policy: Value, code: i32| {
         let scene = Scene::new(
             json!({"restartPolicy": "Never", "containers": [{"name": "a",
@@ -612,7 +612,7 @@ fn a_reboot_goes_on_counting_from_the_api() {
 }
 
 #[test]
-fn an_ephemeral_container_starts_once_beside_the_others() {
+fn an_ephemeral_container_starts_once_alongside_the_others() {
     let spec = json!({"containers": [{"name": "a"}], "restartPolicy": "Always",
         "ephemeralContainers": [{"name": "e", "image": "x"}]});
     let image = |scene: &mut Scene| {

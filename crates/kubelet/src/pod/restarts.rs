@@ -18,7 +18,7 @@ pub fn has_completed(pod: &Pod, observed: &Observed) -> bool {
         return false;
     }
     let over = |container: &Container| {
-        // A container whose state is unknown is started again, whatever its restart policy.
+        // A container whose state is unknown is started again, regardless of its restart policy.
         observed.latest(&container.name).is_some_and(|record| {
             record.state == ContainerState::Exited && !may_restart(pod, container, record.exit_code)
         })

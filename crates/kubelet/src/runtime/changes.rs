@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_without_its_container_tells_nothing() {
+    fn an_event_without_its_container_is_ignored() {
         let status = |id: &str| v1::ContainerStatus {
             id: id.into(),
             ..Default::default()

@@ -11,7 +11,7 @@ pub use observed::{
     ContainerRecord, ContainerState, Observed, ReportedContainer, ReportedSandbox, Sandbox, User,
 };
 pub use remove::{remove_container, remove_sandbox};
-pub use rpc_error::rpc_error;
+pub use rpc_error::{RpcError, rpc_error};
 
 /// Labels and annotations that tie containers and sandboxes to pods; upstream's names, so that its
 /// tools and a replaced kubelet find the same containers.

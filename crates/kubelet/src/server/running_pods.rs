@@ -1,4 +1,4 @@
-//! `/runningpods/`: the pods that the runtime runs, whatever the API says, in the API's form.
+//! `/runningpods/`: the pods that the runtime runs, no matter what the API says, in the API's form.
 
 use std::collections::BTreeMap;
 

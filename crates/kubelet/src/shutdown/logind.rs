@@ -50,7 +50,7 @@ impl Logind {
         }
     }
 
-    /// Has logind allow longer delays: written beside its settings, which it then reads again.
+    /// Has logind allow longer delays: written next to its settings, which it then reads again.
     pub async fn allow_delay(&mut self, settings: &Path, delay: Duration) -> Result<(), Error> {
         let text = format!(
             "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec={}\n",

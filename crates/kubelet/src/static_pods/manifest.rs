@@ -96,7 +96,7 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
     }
     object.set(&["spec", "nodeName"], node_name);
     object.remove(&["status"]);
-    // A static pod stays whatever taints the node gets.
+    // A static pod stays regardless of the node's taints.
     let everything = api::document!({"operator": "Exists", "effect": "NoExecute"});
     let tolerations = object.list_at(&["spec", "tolerations"]);
     if matches!(origin, Origin::File(_)) && !tolerations.contains(&everything) {

@@ -79,7 +79,7 @@ pub fn write(directory: &Path, payload: &Payload, generation: &str) -> Result<bo
     Ok(true)
 }
 
-/// Directories that every user of the volume may pass, whatever our umask.
+/// Directories that every user of the volume may pass, regardless of our umask.
 fn make_directories(root: &Path, relative: &Path) -> Result<(), Error> {
     let mut path = root.to_path_buf();
     for name in relative.components() {

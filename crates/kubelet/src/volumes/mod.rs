@@ -53,7 +53,7 @@ pub struct Mounted {
     pub paths: BTreeMap<String, PathBuf>,
     /// Links to the devices of block volumes, by volume name. They are in no other list.
     pub devices: BTreeMap<String, PathBuf>,
-    /// Volumes that may only be read, whatever the mount says.
+    /// Volumes that may only be read, no matter what the mount says.
     pub read_only: BTreeSet<String>,
     /// Images mounted as volumes, by volume name, as the runtime knows them.
     pub images: BTreeMap<String, String>,
@@ -468,7 +468,7 @@ impl Context<'_> {
             if let Some(size) = in_memory.filter(|_| on_disk) {
                 mount_table::mount_secret_tmpfs(&directory, size)?;
             } else if new {
-                // As open as the root of a tmpfs, whatever our umask; what is in it has modes of
+                // As open as the root of a tmpfs, regardless of our umask; what is in it has modes of
                 // its own.
                 std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777))
                     .map_err(at("changing", &directory))?;

@@ -114,7 +114,7 @@ pub async fn prepare(
             let file = pod_dir.join("etc-hosts");
             std::fs::create_dir_all(&pod_dir).map_err(at("creating", &pod_dir))?;
             std::fs::write(&file, hosts).map_err(at("writing", &file))?;
-            // Whatever user the container runs as may read it, whatever our umask.
+            // Every user that the container may run as can read it, regardless of our umask.
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))
                 .map_err(at("changing", &file))?;
             result.push(v1::Mount {
@@ -129,7 +129,7 @@ pub async fn prepare(
                 std::fs::create_dir_all(parent).map_err(at("creating", parent))?;
             }
             std::fs::File::create(&message_file).map_err(at("creating", &message_file))?;
-            // Whatever user the container runs as may write it.
+            // Every user that the container may run as can write it.
             std::fs::set_permissions(&message_file, std::fs::Permissions::from_mode(0o666))
                 .map_err(at("changing", &message_file))?;
             result.push(v1::Mount {

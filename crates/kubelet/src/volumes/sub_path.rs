@@ -133,7 +133,7 @@ fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {
     open(relative).map_err(|errno| at("opening", relative)(errno.into()))
 }
 
-/// A directory that was just made. Whatever has been put in its place meanwhile is not followed.
+/// A directory that was just made. What has been put in its place meanwhile is not followed.
 fn open_directory(parent: &OwnedFd, name: &Path) -> nix::Result<fs::File> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let how = OpenHow::new()

@@ -1,7 +1,7 @@
 //! Host-local addresses: one file per address in use, and one record per attachment, both under the
 //! state directory and changed only while holding its lock.
 //!
-//! The record is written before anything exists in the kernel, so whatever an interrupted ADD left
+//! The record is written before anything exists in the kernel, so what an interrupted ADD left
 //! behind can be found and removed by a later DEL or GC.
 
 use std::collections::HashSet;
@@ -116,7 +116,7 @@ impl Ipam {
         Ok(records)
     }
 
-    /// Gives back whatever the attachment holds; nothing held is fine.
+    /// Gives back what the attachment has; it may have nothing.
     pub fn release(&self, attachment: &Attachment) -> Result<(), Error> {
         let directory = self.directory.join("addresses");
         match self.record(attachment)? {

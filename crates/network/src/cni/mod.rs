@@ -131,7 +131,7 @@ fn add(variables: &Variables, configuration: &Configuration) -> Result<String, E
     }
 }
 
-/// Removes an attachment, whatever of it exists. The address is given back last, so that it cannot
+/// Removes those parts of an attachment that exist. The address is given back last, so that it cannot
 /// be used again while something of the old pod is still there.
 fn remove(configuration: &Configuration, attachment: &Attachment) -> Result<(), Error> {
     attach::detach(&configuration.cluster_id, attachment)?;

@@ -20,7 +20,7 @@ use super::zone::{Answer, Zone, ZoneLookup};
 
 /// What we accept and announce over UDP: fits an unfragmented packet nearly everywhere.
 const UDP_PAYLOAD: u16 = 1232;
-/// Whatever a client claims to take: a small question must not fetch an answer of any size for
+/// Regardless of the size that a client accepts: a small question must not fetch an answer of any size for
 /// somebody whose address it bears.
 const LARGEST_UDP_ANSWER: u16 = 4096;
 const MOST_FORWARDED: usize = 1024;

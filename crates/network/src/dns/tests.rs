@@ -409,7 +409,7 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
                 100
             );
 
-            // Whatever the client claims to take, and however large the Service is.
+            // Regardless of the size that the client accepts and of the size of the Service.
             let crowd = "crowd.prod.svc.cluster.local.";
             let huge = over_udp(address, &question(crowd, RecordType::A, Some(65_000))).await;
             assert!(huge.metadata.truncation && huge.answers.is_empty());

@@ -26,7 +26,7 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// One whole message: header, then whatever `body` writes.
+    /// One whole message: header, then what `body` writes.
     pub fn message(
         &mut self,
         kind: u16,

@@ -49,7 +49,7 @@ impl Installed {
             (None, Some(pick)) => pick.chain(),
             (None, None) => {
                 match *frontend {
-                    // Inside the service range a fixed rule refuses whatever has no endpoints.
+                    // Inside the service range a fixed rule refuses what has no endpoints.
                     Frontend::Address { address, .. } if ranges.services.contains(address) => {}
                     Frontend::Address { .. } => put(ruleset::CLOSED, Element::key(key)),
                     Frontend::NodePort { protocol, port } => put(
@@ -230,7 +230,7 @@ pub fn diff(
     batch
 }
 
-/// One batch that replaces the whole table, whatever it held.
+/// One batch that replaces the whole table, regardless of its content.
 pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, Installed) {
     let mut batch = ruleset::replace(ranges);
     let mut installed = Installed::default();

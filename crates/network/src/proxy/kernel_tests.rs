@@ -135,7 +135,7 @@ fn a_service_address_leads_to_its_endpoints() {
         table.become_like(&served_by(&[&b]));
         assert!((0..10).all(|_| ask_tcp(SERVICE, 80).unwrap().starts_with("b ")));
 
-        // Nobody left, an unknown port, an unknown address: refused at once, not timed out.
+        // No endpoint left, an unknown port, an unknown address: refused at once, not timed out.
         table.become_like(&served_by(&[]));
         for (address, port) in [
             (SERVICE, 80),
@@ -438,7 +438,7 @@ fn traffic_passing_through_comes_back_through_us() {
     });
 }
 
-/// Whatever the order of changes: writing only differences ends where writing everything ends.
+/// In every order of changes, writing only differences ends where writing everything ends.
 #[test]
 fn differences_add_up_to_the_whole() {
     let mut seed: u64 = 0x5eed;

@@ -54,7 +54,7 @@ pub struct ProxyConfig {
     pub recorder: Recorder,
 }
 
-/// Port 53 of the DNS service leads to the node's own resolver, whatever its endpoints.
+/// Port 53 of the DNS service leads to the node's own resolver, regardless of its endpoints.
 #[derive(Clone, Debug)]
 pub struct DnsRedirect {
     pub service_ip: Ipv4Addr,

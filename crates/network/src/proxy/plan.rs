@@ -60,7 +60,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// Whether the whole address is the Service's, whatever ports it uses.
+    /// Whether the whole address is the Service's, regardless of its ports.
     pub fn owns_address(self) -> bool {
         matches!(self, Right::Resolver | Right::Allocated)
     }

@@ -107,7 +107,7 @@ impl Pick {
     }
 }
 
-/// An empty service table in place of whatever the table held before. The table is added first so
+/// An empty service table in place of what the table had before. The table is added first so
 /// that its deletion cannot fail.
 pub fn replace(ranges: &Ranges) -> Batch {
     let mut batch = Batch::new(Family::Ipv4, names::proxy_table(&ranges.cluster_id));
@@ -273,7 +273,7 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     ]);
     rules.push(Rule::new("postrouting", by_port));
 
-    // Whatever is still addressed to a service here was not translated: there is no such service,
+    // A packet that is still addressed to a service here was not translated: there is no such service,
     // or it has no endpoints.
     let mut unserved = vec![Expression::destination_address(r0)];
     unserved.extend(Expression::within(r0, ranges.services, Comparison::Equal));

@@ -110,7 +110,7 @@ fn slices_add_up_and_repeat_nothing() {
 }
 
 #[test]
-fn terminating_endpoints_serve_only_when_nobody_else_does() {
+fn terminating_endpoints_are_used_only_when_no_other_is_ready() {
     let service = service(json!({"clusterIP": "10.96.1.1", "ports": [{"port": 80}]}));
     let draining = ("10.244.0.5", "n", false, true, true);
     let stopped = ("10.244.0.6", "n", false, false, true);

@@ -1,7 +1,7 @@
 //! A layer's seal: the attributes and digests of its files when it was unpacked, so that damage is
 //! noticed before a container runs on it.
 //!
-//! Looking at every file's attributes and change time is cheap and finds whatever was done through
+//! Looking at every file's attributes and change time is cheap and finds what was done through
 //! the file system; where the change time differs, and in a deep check, the content is hashed too.
 
 use std::{

@@ -50,7 +50,7 @@ pub fn stream(store: &ImageStore, reader: impl Read) -> Result<File, Error> {
 
 fn spool(store: &ImageStore, mut reader: impl Read) -> Result<File, Error> {
     let (path, limits) = (store.ingest_directory(), store.limits());
-    // A file without a name, which goes when it is closed, whatever happens.
+    // A file without a name, which is removed when it is closed, also after a crash.
     let mut file = tempfile::tempfile_in(&path).map_err(Error::file(&path))?;
     let (mut buffer, mut left) = (vec![0; STEP], limits.bytes);
     let broken = |error: io::Error| Error::Archive(printable(&error.to_string()));

@@ -62,7 +62,7 @@ impl Files {
     }
 }
 
-/// For everybody in the pod, whatever our umask.
+/// For everybody in the pod, regardless of our umask.
 fn write_readable(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))

@@ -39,13 +39,12 @@ impl Host {
     pub fn open(config: Config, environment: Environment) -> Result<Host, Error> {
         close_directories(&config)?;
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
-        if config.cgroup_driver == CgroupDriver::Systemd
-            && !(dbus::systemd::is_running() && hierarchies.legacy.is_empty())
-        {
-            return Err(Error::Precondition(
-                "the systemd cgroup driver needs systemd and unified cgroups (v2)".into(),
-            ));
-        }
+        let is_unified = hierarchies.legacy.is_empty();
+        check_driver(
+            config.cgroup_driver,
+            dbus::systemd::is_running(),
+            is_unified,
+        )?;
         let host = Host {
             container_directories: Directory::of_containers(&config.root),
             config,
@@ -179,6 +178,15 @@ impl Host {
 
 const REACHABLE: &str = "mapped";
 
+fn check_driver(driver: CgroupDriver, has_systemd: bool, is_unified: bool) -> Result<(), Error> {
+    match driver == CgroupDriver::Systemd && !(has_systemd && is_unified) {
+        false => Ok(()),
+        true => Err(Error::Precondition(
+            "the systemd cgroup driver needs systemd and unified cgroups (v2)".into(),
+        )),
+    }
+}
+
 /// Nothing of ours is open to others, neither below a closed directory nor where a passage is open
 /// (see [`Host::open_passage`]). Directories that an earlier version left open are closed.
 fn close_directories(config: &Config) -> Result<(), Error> {
@@ -198,4 +206,19 @@ fn close_directories(config: &Config) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systemd_driver_needs_systemd_and_unified_cgroups() {
+        let is_accepted =
+            |driver, has_systemd, is_unified| check_driver(driver, has_systemd, is_unified).is_ok();
+        assert!(is_accepted(CgroupDriver::Systemd, true, true));
+        assert!(!is_accepted(CgroupDriver::Systemd, true, false));
+        assert!(!is_accepted(CgroupDriver::Systemd, false, true));
+        assert!(is_accepted(CgroupDriver::Cgroupfs, false, false));
+    }
 }

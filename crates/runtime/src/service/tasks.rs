@@ -1,4 +1,4 @@
-//! Work beside the caller's own task.
+//! Work in a task of its own, outside the caller's.
 
 use std::future::Future;
 

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_reader_gets_every_byte_and_a_closed_one_delays_nobody() {
+    fn a_slow_reader_gets_every_byte_and_a_closed_one_delays_no_other() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut attachment = Attachment::new(writer.into()).unwrap();
         let sent = vec![b'x'; 200_000];

@@ -15,7 +15,7 @@ pub enum Id<'a> {
     Name(&'a str),
 }
 
-/// Whatever looks like a number is one: it is never looked up as a name, even where it is out of
+/// What looks like a number is one: it is never looked up as a name, even where it is out of
 /// range.
 pub fn read(text: &str) -> Id<'_> {
     let trimmed = text.trim();

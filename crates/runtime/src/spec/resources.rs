@@ -237,7 +237,7 @@ pub fn to_files(
             write("cpuset", name, value.clone(), name, value.clone());
         }
     }
-    // Whatever v2 alone can say, by the names of its files; none of them leads elsewhere.
+    // What only v2 has, by the names of its files; none of them leads elsewhere.
     if hierarchies.legacy.is_empty()
         && let Some(directory) = hierarchies.unified_path(group)
     {

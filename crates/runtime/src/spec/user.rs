@@ -62,7 +62,7 @@ fn decide(passwd: &str, group: &str, request: &Request<'_>) -> Result<Identity, 
     }
     let user = if user.is_empty() { "0" } else { user };
     let is_id = |text: &str, wanted: u32| id::read(text) == Id::Number(wanted);
-    // A number is a number, whatever the image names its users: else an image with a user called
+    // A number is a number, regardless of the names of the image's users: else an image with a user called
     // 1000 and the id 0 would run as root where 1000 was asked for.
     let (entry, asked) = match id::read(user) {
         Id::OutOfRange(_) => return Err(Error::OutOfRange(user.into())),

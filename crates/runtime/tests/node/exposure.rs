@@ -90,7 +90,7 @@ async fn exposure(server: &mut Server, pod: PodSandboxConfig, passage: &[PathBuf
     ensure!(paths.len() > 100, "{} paths", paths.len());
     let with = |end: &str| paths.iter().any(|path| path.ends_with(end));
     ensure!(with("secret/password") && with("config.json") && with("socket"));
-    let found = reachable_to_nobody(&paths)?;
+    let found = reachable_to_other_users(&paths)?;
     let passage: Vec<_> = passage
         .iter()
         .map(|path| format!("x {}", path.display()))
@@ -116,7 +116,7 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 /// What nobody may read, write (or connect to), or execute (or pass through).
-fn reachable_to_nobody(paths: &[PathBuf]) -> Result<Vec<String>> {
+fn reachable_to_other_users(paths: &[PathBuf]) -> Result<Vec<String>> {
     let script = "while IFS= read -r path; do for right in r w x; do \
                   test -$right \"$path\" && echo \"$right $path\"; done; done; true";
     let mut child = Command::new("/bin/sh")

@@ -184,7 +184,7 @@ impl Files {
         self.disk.read(&name).await.map_err(self.failed(&name))
     }
 
-    /// Writes a copy, durably, whatever bore its name before.
+    /// Writes a copy, durably, over a file that had its name before.
     pub async fn copy(&self, from: Name, to: &str) -> Result<(), Error> {
         let bytes = self.read(from).await?;
         let temporary = format!("{to}{TEMPORARY}");

@@ -2,7 +2,7 @@
 //! inside is a checkpoint's without history; the outside is frames, so that damage shows.
 //!
 //! Restoring makes a new store of it whose revisions go on far beyond, and forgets all history:
-//! a watcher of the lost store must read anew, whatever revision it had reached.
+//! a watcher of the lost store must list again, regardless of the revision that it had reached.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

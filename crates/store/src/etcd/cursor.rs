@@ -124,7 +124,7 @@ impl Cursor {
                 }
             },
         };
-        let item = match feed.tells_progress() {
+        let item = match feed.reports_progress() {
             false => feed.next().await,
             true => match tokio::time::timeout(ASK, feed.next()).await {
                 Ok(item) => item,

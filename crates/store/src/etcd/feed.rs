@@ -82,7 +82,7 @@ impl Feed {
             .map_err(|status| Failure::of(&status))?
             .into_inner();
         client.check_cluster(status.header())?;
-        let progress = tells_progress(&status.version);
+        let progress = reports_progress(&status.version);
         let range = match progress {
             true => client.keys.everything(),
             false => Keys::whole_etcd(),
@@ -132,7 +132,7 @@ impl Feed {
         }
     }
 
-    pub fn tells_progress(&self) -> bool {
+    pub fn reports_progress(&self) -> bool {
         self.progress
     }
 
@@ -249,7 +249,7 @@ fn request(union: RequestUnion) -> WatchRequest {
 }
 
 /// Whether progress answers of this version are never ahead of the events.
-fn tells_progress(version: &str) -> bool {
+fn reports_progress(version: &str) -> bool {
     let release = version.split('-').next().unwrap_or_default();
     let numbers: Option<Vec<u32>> = release.split('.').map(|part| part.parse().ok()).collect();
     match numbers.as_deref() {
@@ -263,7 +263,7 @@ fn tells_progress(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::tells_progress;
+    use super::reports_progress;
 
     #[test]
     fn progress_is_requested_only_from_versions_that_report_it_correctly() {
@@ -277,7 +277,7 @@ mod tests {
             ("3.3.9", false),
             ("unknown", false),
         ] {
-            assert_eq!(tells_progress(version), expected, "{version}");
+            assert_eq!(reports_progress(version), expected, "{version}");
         }
     }
 }

@@ -61,7 +61,7 @@ async fn copy(mut feed: Feed, window: &Window) -> End {
                 Ok(Item::Reached(revision)) => window.reached(revision),
                 Err(end) => return end,
             },
-            () = tokio::time::sleep_until(ask), if behind && feed.tells_progress() => {
+            () = tokio::time::sleep_until(ask), if behind && feed.reports_progress() => {
                 feed.ask_progress();
                 ask = Instant::now() + ASK_AGAIN;
             }

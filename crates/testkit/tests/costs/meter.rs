@@ -60,7 +60,7 @@ pub fn median(costs: &[Cost]) -> Cost {
     }
 }
 
-/// A cluster on one thread under simulated time, with a counter beside it.
+/// A cluster on one thread under simulated time, with a counter of what it does.
 pub struct Meter {
     runtime: Runtime,
     pub cluster: Cluster,

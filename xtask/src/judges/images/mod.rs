@@ -2,7 +2,7 @@
 //! packages and from programs of Kubernetes' own module; prints the folder. Nothing is pulled from
 //! an image registry. What is there already is not made again.
 
-mod archive;
+pub mod archive;
 mod critest;
 mod root;
 

@@ -212,7 +212,7 @@ fn shared_items_come_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn what_does_not_fit_the_schema_is_told_in_upstreams_words() {
+fn schema_errors_have_the_wording_of_upstream() {
     let check = |configuration: Value, expected: &str| {
         let status = applied("deployments", None, &configuration, "one", false).unwrap_err();
         assert_eq!(status.reason, Reason::Unknown);

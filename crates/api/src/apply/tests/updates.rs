@@ -156,7 +156,7 @@ fn old_updaters_are_put_together() {
 }
 
 #[test]
-fn whoever_scales_owns_the_replicas() {
+fn the_manager_that_scales_owns_the_replicas() {
     let mut live = document!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "uid": "u"}, "spec": {"replicas": 1, "paused": true}});
     live = updated("deployments", None, &live, "one", 1);

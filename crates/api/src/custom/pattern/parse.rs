@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         if name.is_empty() || !name.bytes().all(is_word) {
             return Err(PatternError::new(code, whole));
         }
-        // Nobody asks for captures, and the other syntax allows fewer names.
+        // Captures are not used, and the other syntax allows fewer names.
         self.output.push('(');
         self.rest = &self.rest[end + 1..];
         Ok(self.enter())

@@ -4,7 +4,7 @@ use super::*;
 use crate::document;
 
 #[test]
-fn unknown_fields_are_pruned_and_told_in_order() {
+fn unknown_fields_are_pruned_and_reported_in_order() {
     let schema = with_spec(document!({
         "known": {"type": "string"},
         "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},

@@ -71,7 +71,7 @@ fn judged(schema: &Schema, object: &Value, old: Option<&Value>) -> Findings {
 }
 
 #[test]
-fn broken_rules_are_told_with_their_message_reason_and_path() {
+fn failed_rules_are_reported_with_their_message_reason_and_path() {
     let schema = schema(document!({"type": "object", "properties": {"spec": {
         "type": "object",
         "properties": {

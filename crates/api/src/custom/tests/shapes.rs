@@ -101,7 +101,7 @@ fn equal_schemas_are_the_same_and_equal_parts_are_shared() {
 }
 
 #[test]
-fn what_nobody_uses_any_more_is_forgotten() {
+fn unused_schemas_are_removed() {
     let many: Vec<Schema> = (0..50)
         .map(|number| {
             with_spec(document!({"a": {"type": "integer", "maximum": 12_345_000 + number}}))

@@ -179,7 +179,7 @@ impl Validator {
                 let what = What::Type(node.format().to_string(), format);
                 return Some(self.problem(what));
             }
-            // A format of texts is judged by itself, whatever the type is.
+            // A format of texts is checked by itself, regardless of the type.
             if is_list_or_text && !is(Kind::Number) && !is(Kind::Integer) {
                 return None;
             }

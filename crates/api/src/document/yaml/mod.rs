@@ -180,7 +180,8 @@ impl Reader {
                     self.set_key(Key::Merge);
                     return Ok(());
                 }
-                let value = resolve::scalar(&text, plain, tag)?;
+                let value =
+                    resolve::scalar(&text, plain, tag).map_err(|error| error.to_string())?;
                 self.put(value, anchor)?;
             }
             Event::SequenceStart(_, anchor, _) => {
@@ -503,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_keys_are_told_in_the_order_of_their_lines() {
+    fn repeated_keys_are_reported_in_the_order_of_their_lines() {
         let text = "b: 1\na:\n  q: 1\n  p: 2\n  q: 3\nb: 2\nc: 1\nb: 3\n";
         let (documents, repeated) = parse_with_repeated(text.as_bytes()).unwrap();
         assert_eq!(

@@ -2,8 +2,17 @@
 
 use crate::document::Value;
 
+/// A scalar that is not what its tag says, or that JSON does not have.
+#[derive(Debug, thiserror::Error)]
+pub enum ScalarError {
+    #[error("unsupported value: {0}")]
+    Unsupported(String),
+    #[error("cannot decode `{text}` as a !!{tag}")]
+    OtherType { text: String, tag: String },
+}
+
 /// The value of a scalar. `tag` is the suffix of a core tag such as `!!str`.
-pub fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, String> {
+pub fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, ScalarError> {
     let value = match tag {
         Some("str" | "binary") => return Ok(text.into()),
         Some(_) => resolve(text),
@@ -11,7 +20,7 @@ pub fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, Strin
         None => return Ok(text.into()),
     };
     if matches!(value, Value::Float(number) if !number.is_finite()) {
-        return Err(format!("unsupported value: {text}"));
+        return Err(ScalarError::Unsupported(text.to_string()));
     }
     let fits = match tag {
         Some("int") => matches!(value, Value::Integer(_)),
@@ -22,10 +31,10 @@ pub fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, Strin
     };
     match fits {
         true => Ok(value),
-        false => Err(format!(
-            "cannot decode `{text}` as a !!{}",
-            tag.unwrap_or_default()
-        )),
+        false => Err(ScalarError::OtherType {
+            text: text.to_string(),
+            tag: tag.unwrap_or_default().to_string(),
+        }),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::document::Value;
 use crate::expressions::admission::{self, AdmissionCompileError, AdmissionProgram, Available};
 
 /// The type of `variables`.
-pub(super) const VARIABLES: &str = "kubernetes.variables";
+pub(in crate::expressions) const VARIABLES: &str = "kubernetes.variables";
 
 /// How deep the types of variables are known.
 const DEEPEST: u32 = 32;
@@ -19,7 +19,7 @@ const DEEPEST: u32 = 32;
 /// error is kept and told when the expression is evaluated.
 pub struct Compiler {
     has_params: bool,
-    fields: Arc<Fields>,
+    fields: Arc<VariableTypes>,
     variables: Variables,
 }
 
@@ -57,6 +57,30 @@ impl Compiler {
             compiler.add(variable.str_at(&["name"]).to_string(), program);
         }
         compiler
+    }
+
+    /// Compiles one more variable; the error is that of its expression, which later ones may read all
+    /// the same.
+    pub fn add_variable(
+        &mut self,
+        name: &str,
+        text: &str,
+        available: Available,
+    ) -> Result<(), AdmissionCompileError> {
+        let program = self.program(text, available, &[]);
+        let compiled = program.as_ref().map(drop).map_err(Clone::clone);
+        self.add(name.to_string(), program);
+        compiled
+    }
+
+    /// Whether an expression compiles and evaluates to one of these types.
+    pub fn check(
+        &self,
+        text: &str,
+        available: Available,
+        result_types: &[Type],
+    ) -> Result<(), AdmissionCompileError> {
+        self.program(text, available, result_types).map(drop)
     }
 
     /// An expression that must evaluate to one of these types.
@@ -121,14 +145,19 @@ impl Compiler {
     }
 
     fn add(&mut self, name: String, program: Result<AdmissionProgram, AdmissionCompileError>) {
-        let of = match &program {
-            Ok(program) => declared(&program.result_type, DEEPEST),
-            Err(_) => Type::Dyn,
-        };
+        let of = program.as_ref();
+        let of = of.map_or(&Type::Dyn, |program| &program.result_type);
         self.fields.insert(&name, of);
         let position = self.variables.list.len();
         self.variables.positions.insert(name.clone(), position);
         self.variables.list.push(Variable { name, program });
+    }
+}
+
+impl Expression {
+    /// Why it cannot be evaluated.
+    pub fn compile_error(&self) -> Option<&AdmissionCompileError> {
+        self.program.as_ref().err()
     }
 }
 
@@ -163,16 +192,17 @@ fn declared(of: &Type, levels: u32) -> Type {
 
 /// The fields of `variables`, which grow while the variables are compiled.
 #[derive(Default)]
-struct Fields(RwLock<HashMap<Name, Type>>);
+pub(in crate::expressions) struct VariableTypes(RwLock<HashMap<Name, Type>>);
 
-impl Fields {
-    fn insert(&self, name: &str, of: Type) {
+impl VariableTypes {
+    /// Adds a variable whose expression is of this type.
+    pub fn insert(&self, name: &str, of: &Type) {
         let mut fields = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        fields.insert(Name::from(name), of);
+        fields.insert(Name::from(name), declared(of, DEEPEST));
     }
 }
 
-impl TypeProvider for Fields {
+impl TypeProvider for VariableTypes {
     fn has_type(&self, name: &str) -> bool {
         name == VARIABLES
     }

@@ -21,6 +21,7 @@ mod validating;
 mod tests;
 
 pub use compiler::{Compiler, Expression, Variables};
+pub(in crate::expressions) use compiler::{VARIABLES, VariableTypes};
 pub use conditions::{MatchConditions, Matched};
 pub use evaluation::{Evaluation, OutOfBudget};
 pub use uses::Uses;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::check::{self, check};
 use super::defaults::normalise;
-use super::node::{Node, parse};
+use super::node::{Node, SyntaxError, parse};
 use super::problem::{FieldProblem, TypeError};
 use super::table::{Definition, table};
 use crate::document::Value;
@@ -139,8 +139,8 @@ pub fn restore(
     Ok((value, problems))
 }
 
-/// Reads JSON of no particular kind; the error is worded as Go words it.
-pub fn parse_json(body: &[u8]) -> Result<Value, String> {
+/// Reads JSON of no particular kind.
+pub fn parse_json(body: &[u8]) -> Result<Value, SyntaxError> {
     parse(body).map(Node::into_value)
 }
 

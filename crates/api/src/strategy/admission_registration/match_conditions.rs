@@ -1,6 +1,6 @@
 //! Match conditions of webhooks and policies.
 
-use super::expressions::{self, Expression, Role};
+use super::expressions::{Checker, Expression, Role};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
@@ -42,11 +42,10 @@ fn one(condition: &Value, known: Known<'_>, path: &Path, errors: &mut Vec<FieldE
             let expression = Expression {
                 text,
                 role: Role::MatchCondition,
-                has_params: known.has_params,
                 is_stored: stored.any(|old| old.str_at(&["expression"]) == text),
-                variables: &[],
             };
-            errors.extend(expressions::check(&expression, &at));
+            let checker = Checker::without_variables(known.has_params);
+            errors.extend(checker.check(&expression, &at));
         }
     }
     let at = path.child("name");

@@ -12,6 +12,8 @@ mod validating_policy;
 mod webhooks;
 
 #[cfg(test)]
+mod expression_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::document::Value;

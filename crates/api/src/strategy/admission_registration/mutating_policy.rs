@@ -1,6 +1,6 @@
 //! MutatingAdmissionPolicies.
 
-use super::expressions::{self, Expression, Role};
+use super::expressions::{Checker, Expression, Role};
 use super::validating_policy::{
     default_spec, validate_common, validate_conditions, validate_variables,
 };
@@ -73,7 +73,8 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let named = spec.list_at(&["matchConstraints", "resourceRules"]);
     rules::validate_mutable(named, &path.child("matchConstraints"), &mut errors);
     validate_conditions(spec, old, &path, &mut errors);
-    validate_variables(spec, &[], &path, &mut errors);
+    let mut checker = Checker::with_variables(spec.has(&["paramKind"]));
+    validate_variables(spec, &mut checker, &[], &path, &mut errors);
     let mutations = spec.list_at(&["mutations"]);
     if mutations.is_empty() {
         let detail = "mutations must contain at least one item";
@@ -88,7 +89,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         .collect();
     for (index, mutation) in mutations.iter().enumerate() {
         let at = path.child("mutations").index(index);
-        validate_mutation(mutation, spec, &stored, &at, &mut errors);
+        validate_mutation(mutation, &checker, &stored, &at, &mut errors);
     }
     required_one_of(
         spec,
@@ -102,7 +103,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
 
 fn validate_mutation(
     mutation: &Value,
-    spec: &Value,
+    checker: &Checker,
     stored: &[&str],
     path: &Path,
     errors: &mut Vec<FieldError>,
@@ -127,11 +128,9 @@ fn validate_mutation(
                     let expression = Expression {
                         text,
                         role,
-                        has_params: spec.has(&["paramKind"]),
                         is_stored: stored.contains(&given),
-                        variables: spec.list_at(&["variables"]),
                     };
-                    errors.extend(expressions::check(&expression, &at));
+                    errors.extend(checker.check(&expression, &at));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! ValidatingAdmissionPolicies.
 
-use super::expressions::{self, Expression, Role};
+use super::expressions::{Checker, Expression, Role};
 use super::match_conditions::{self, Known};
 use super::{FAILURE_POLICIES, match_resources, parameters, warn_of_static_suffix};
 use crate::age::object_age;
@@ -145,6 +145,7 @@ pub(super) fn validate_conditions(
 /// The variables of a policy, each known to those behind it.
 pub(super) fn validate_variables(
     spec: &Value,
+    checker: &mut Checker,
     stored: &[&str],
     path: &Path,
     errors: &mut Vec<FieldError>,
@@ -171,11 +172,9 @@ pub(super) fn validate_variables(
         let expression = Expression {
             text,
             role: Role::Variable,
-            has_params: spec.has(&["paramKind"]),
             is_stored: stored.contains(&text),
-            variables: &variables[..index],
         };
-        errors.extend(expressions::check(&expression, &at));
+        errors.extend(checker.add_variable(name, &expression, &at));
     }
 }
 
@@ -202,7 +201,13 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         items.map(|item| item.str_at(&[field])).collect()
     };
     let stored_expressions = stored("validations", "expression");
-    validate_variables(spec, &stored_expressions, &path, &mut errors);
+    let has_params = spec.has(&["paramKind"]);
+    // As upstream: a policy without variables has no `variables`.
+    let mut checker = match spec.list_at(&["variables"]).is_empty() {
+        true => Checker::without_variables(has_params),
+        false => Checker::with_variables(has_params),
+    };
+    validate_variables(spec, &mut checker, &stored_expressions, &path, &mut errors);
     let (validations, annotations) = (
         spec.list_at(&["validations"]),
         spec.list_at(&["auditAnnotations"]),
@@ -221,7 +226,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     };
     for (index, validation) in validations.iter().enumerate() {
         let at = path.child("validations").index(index);
-        validate_validation(validation, spec, &stored, &at, &mut errors);
+        validate_validation(validation, &checker, &stored, &at, &mut errors);
     }
     let at = path.child("auditAnnotations");
     if annotations.len() > MOST_ANNOTATIONS {
@@ -232,7 +237,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let name = object.str_at(&["metadata", "name"]);
     for (index, annotation) in annotations.iter().enumerate() {
         let at = at.index(index);
-        validate_annotation(annotation, name, spec, &stored, &at, &mut errors);
+        validate_annotation(annotation, name, &checker, &stored, &at, &mut errors);
         let key = annotation.str_at(&["key"]);
         let mut before = annotations[..index].iter();
         if before.any(|other| other.str_at(&["key"]) == key) {
@@ -251,13 +256,11 @@ struct Stored<'a> {
 
 fn validate_validation(
     validation: &Value,
-    spec: &Value,
+    checker: &Checker,
     stored: &Stored<'_>,
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
-    let has_params = spec.has(&["paramKind"]);
-    let variables = spec.list_at(&["variables"]);
     let (text, at) = (validation.str_at(&["expression"]), path.child("expression"));
     if text.trim().is_empty() {
         errors.push(FieldError::required(&at, "expression is not specified"));
@@ -265,11 +268,9 @@ fn validate_validation(
         let expression = Expression {
             text,
             role: Role::Validation,
-            has_params,
             is_stored: stored.expressions.contains(&text),
-            variables,
         };
-        errors.extend(expressions::check(&expression, &at));
+        errors.extend(checker.check(&expression, &at));
     }
     let (text, at) = (
         validation.str_at(&["messageExpression"]),
@@ -285,11 +286,9 @@ fn validate_validation(
         let expression = Expression {
             text,
             role: Role::Message,
-            has_params,
             is_stored: stored.messages.contains(&text),
-            variables,
         };
-        errors.extend(expressions::check(&expression, &at));
+        errors.extend(checker.check(&expression, &at));
     }
     let (text, at) = (validation.str_at(&["message"]), path.child("message"));
     if !text.is_empty() && text.trim().is_empty() {
@@ -311,7 +310,7 @@ fn validate_validation(
 fn validate_annotation(
     annotation: &Value,
     name: &str,
-    spec: &Value,
+    checker: &Checker,
     stored: &Stored<'_>,
     path: &Path,
     errors: &mut Vec<FieldError>,
@@ -342,11 +341,9 @@ fn validate_annotation(
             let expression = Expression {
                 text,
                 role: Role::AuditAnnotation,
-                has_params: spec.has(&["paramKind"]),
                 is_stored: stored.annotations.contains(&text),
-                variables: spec.list_at(&["variables"]),
             };
-            errors.extend(expressions::check(&expression, &at));
+            errors.extend(checker.check(&expression, &at));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Strategy for CertificateSigningRequest {
         false
     }
 
-    /// Whatever the caller wrote there.
+    /// What the caller wrote there.
     fn record_requester(&self, object: &mut Value, requester: &Requester<'_>) {
         for name in ["username", "uid", "groups", "extra"] {
             object.remove(&["spec", name]);
@@ -69,7 +69,7 @@ impl Strategy for CertificateSigningRequest {
         object.set(&["spec", "request"], Value::Null);
     }
 
-    /// Nobody cares how it is called.
+    /// Its name has no rules of its own.
     fn name_rule(&self) -> NameRule {
         NameRule::PathSegment
     }

@@ -180,7 +180,7 @@ fn validate_service(service: &Value, path: &Path, errors: &mut Vec<FieldError>) 
     if !text.starts_with('/') {
         wrong("must start with a '/'".to_string());
     }
-    // Whatever the first letter is, it is skipped.
+    // The first letter is skipped, regardless of what it is.
     let mut letters = text.chars();
     letters.next();
     let rest = letters.as_str();

@@ -42,6 +42,13 @@ impl<'a> Form<'a> {
         self.spec.list_at(&["versions"])
     }
 
+    /// Whether there is a list of versions, be it empty.
+    pub fn has_versions(&self) -> bool {
+        self.spec
+            .get("versions")
+            .is_some_and(|found| !found.is_null())
+    }
+
     /// What is declared for all versions together.
     fn top(&self, name: &str) -> Option<&'a Value> {
         let first = self.versions().first()?;

@@ -72,6 +72,10 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn prepare_create_content(&self, object: &mut Value) {
+        // What is not known yet is written all the same.
+        let nothing =
+            crate::document!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null});
+        object.set(&["status"], nothing);
         record_storage_version(object);
     }
 
@@ -326,7 +330,8 @@ fn stored_version_errors(object: &Value) -> Vec<FieldError> {
     let stored = object.list_at(&["status", "storedVersions"]);
     if stored.is_empty() {
         let why = "must have at least one stored version";
-        return vec![FieldError::invalid(&path, Vec::new(), why)];
+        let shown = object.at(&["status", "storedVersions"]).cloned();
+        return vec![FieldError::invalid(&path, shown.unwrap_or_default(), why)];
     }
     let mut errors = Vec::new();
     let versions = object.list_at(&["spec", "versions"]);

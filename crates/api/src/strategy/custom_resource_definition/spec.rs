@@ -208,6 +208,18 @@ fn versions(form: &Form<'_>, options: &Options<'_>, path: &Path, errors: &mut Ve
     if stored != 1 {
         wrong("must have exactly one version marked as storage version");
     }
+    // The first one is also the version of the older form.
+    let first = form
+        .versions()
+        .first()
+        .map(|version| version.str_at(&["name"]));
+    if let Some(name) = first.filter(|name| !name.is_empty()) {
+        let wrong = dns_1035_label(name);
+        if !wrong.is_empty() {
+            let path = Path::new("spec").child("version");
+            errors.push(FieldError::invalid(&path, name, wrong.join(",")));
+        }
+    }
 }
 
 /// The versions as Go shows its structures of them. Schemas are left out, which would fill pages.
@@ -258,6 +270,7 @@ fn shown_versions(form: &Form<'_>) -> String {
         )
     });
     match form.versions().is_empty() {
+        true if form.has_versions() => "[]".to_string(),
         true => "null".to_string(),
         false => format!("[{}]", versions.collect::<Vec<_>>().join(",")),
     }

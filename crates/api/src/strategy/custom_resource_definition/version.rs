@@ -5,7 +5,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::repeats::Seen;
 
-/// The most fields that a selector may name beside those of the metadata.
+/// The most fields that a selector may name in addition to those of the metadata.
 pub const MOST_SELECTABLE: usize = 8;
 
 /// Checks the words that clients of a deprecated version get.

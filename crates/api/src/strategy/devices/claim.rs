@@ -182,7 +182,8 @@ fn details(request: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         _ => errors.extend(all_invalid(&at, class, names::dns_subdomain(class))),
     }
     let list = request.list_at(&["selectors"]);
-    selectors(list, &path.child("selectors"), errors);
+    // Specs never change, so that none is checked again after it was stored.
+    selectors(list, &path.child("selectors"), false, errors);
     let count = request.i64_at(&["count"]).unwrap_or(0);
     let at = path.child("count");
     match request.str_at(&["allocationMode"]) {

@@ -35,22 +35,17 @@ impl Strategy for DeviceClass {
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
-        let path = Path::new("spec");
-        let mut errors = Vec::new();
-        let list = object.list_at(&["spec", "selectors"]);
-        selectors(list, &path.child("selectors"), &mut errors);
-        let list = object.list_at(&["spec", "config"]);
-        let at = path.child("config");
-        each(list, MOST_CONFIGURATIONS, &at, &mut errors, configuration);
-        if object.has(&["spec", "extendedResourceName"]) {
-            let name = object.str_at(&["spec", "extendedResourceName"]);
-            if !resource_names::is_extended(name) {
-                let at = path.child("extendedResourceName");
-                let detail = "must be a valid extended resource name";
-                errors.push(FieldError::invalid(&at, name, detail));
-            }
-        }
-        errors
+        spec(object, false)
+    }
+
+    fn validate_update_content(
+        &self,
+        new: &Value,
+        old: &Value,
+        _subresource: &str,
+    ) -> Vec<FieldError> {
+        let selectors = |object: &Value| object.list_at(&["spec", "selectors"]).to_vec();
+        spec(new, selectors(new) == selectors(old))
     }
 
     fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
@@ -63,4 +58,24 @@ impl Strategy for DeviceClass {
             object_age(object, now).into(),
         ]
     }
+}
+
+fn spec(object: &Value, selectors_are_stored: bool) -> Vec<FieldError> {
+    let path = Path::new("spec");
+    let mut errors = Vec::new();
+    let list = object.list_at(&["spec", "selectors"]);
+    let at = path.child("selectors");
+    selectors(list, &at, selectors_are_stored, &mut errors);
+    let list = object.list_at(&["spec", "config"]);
+    let at = path.child("config");
+    each(list, MOST_CONFIGURATIONS, &at, &mut errors, configuration);
+    if object.has(&["spec", "extendedResourceName"]) {
+        let name = object.str_at(&["spec", "extendedResourceName"]);
+        if !resource_names::is_extended(name) {
+            let at = path.child("extendedResourceName");
+            let detail = "must be a valid extended resource name";
+            errors.push(FieldError::invalid(&at, name, detail));
+        }
+    }
+    errors
 }

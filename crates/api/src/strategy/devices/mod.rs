@@ -1,15 +1,13 @@
 //! Dynamic resource allocation: DeviceClasses, ResourceClaims and their templates, ResourceSlices.
 //! This module has their common validation.
-//!
-//! CEL expressions are only checked superficially (see `cel`): nothing here evaluates them.
 
 use crate::document::Value;
+use crate::expressions::devices::{self as expressions, DeviceSelectorError};
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::repeats::{Seen, repeats};
 use crate::strategy::checks::{driver_name, supported};
 
-mod cel;
 pub mod claim;
 mod claim_status;
 pub mod claim_template;
@@ -22,7 +20,6 @@ pub mod slice;
 const MOST_REQUESTS: usize = 32;
 const MOST_SELECTORS: usize = 32;
 const MOST_CONFIGURATIONS: usize = 32;
-const LONGEST_EXPRESSION: usize = 10 * 1024;
 const LONGEST_PARAMETERS: usize = 10 * 1024;
 const LONGEST_IDENTIFIER: usize = 32;
 const MOST_BINDING_CONDITIONS: usize = 4;
@@ -134,7 +131,8 @@ fn identifier(name: &str, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-fn selectors(list: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+/// Checks selectors; `are_stored` if they are the same as before.
+fn selectors(list: &[Value], path: &Path, are_stored: bool, errors: &mut Vec<FieldError>) {
     each(list, MOST_SELECTORS, path, errors, |one, at, errors| {
         let at = at.child("cel");
         if !one.has(&["cel"]) {
@@ -143,12 +141,21 @@ fn selectors(list: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
         }
         let at = at.child("expression");
         let expression = one.str_at(&["cel", "expression"]);
-        if expression.len() > LONGEST_EXPRESSION {
-            errors.push(FieldError::too_long(&at, LONGEST_EXPRESSION));
-        } else if let Err(error) = cel::look_over(expression) {
-            let detail = format!("compilation failed: {error}");
-            errors.push(FieldError::invalid(&at, expression, detail));
+        if expression.len() > expressions::LONGEST {
+            errors.push(FieldError::too_long(&at, expressions::LONGEST));
+            return;
         }
+        let Err(error) = expressions::check(expression, are_stored) else {
+            return;
+        };
+        let detail = error.to_string();
+        errors.push(match error {
+            DeviceSelectorError::Compile(_) | DeviceSelectorError::ResultType(_) => {
+                FieldError::invalid(&at, expression, detail)
+            }
+            DeviceSelectorError::Program(_) => FieldError::internal(&at, detail),
+            DeviceSelectorError::Cost => FieldError::forbidden(&at, detail),
+        });
     });
 }
 

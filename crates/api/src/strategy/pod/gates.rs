@@ -37,3 +37,25 @@ fn has_projection(spec: &Value, kind: &str) -> bool {
     let mut sources = volumes.flat_map(|volume| volume.list_at(&["projected", "sources"]));
     sources.any(|source| source.has(&[kind]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projections_of_disabled_features_are_dropped_from_new_pods_and_kept_in_old_ones() {
+        let spec = crate::document!({"volumes": [{"name": "a", "projected": {"sources": [
+            {"clusterTrustBundle": {"name": "b", "path": "c"}},
+            {"podCertificate": {"signerName": "d", "keyType": "ED25519"}},
+            {"configMap": {"name": "e"}},
+        ]}}]});
+        let mut new = spec.clone();
+        drop_closed(&mut new, None);
+        assert!(!has_projection(&new, "clusterTrustBundle"));
+        assert!(!has_projection(&new, "podCertificate"));
+        assert!(has_projection(&new, "configMap"));
+        let mut updated = spec.clone();
+        drop_closed(&mut updated, Some(&spec));
+        assert_eq!(updated, spec);
+    }
+}

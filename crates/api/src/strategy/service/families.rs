@@ -52,7 +52,7 @@ pub fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError> {
         service.set(&at, vec![Value::from(FAMILY)]);
     }
     if headless {
-        // Nobody of us sends anything to it: it may say that it has both.
+        // Nothing of ours sends packets to it: it may say that it has both.
         if !single && service.list_at(&at).len() < 2 {
             let other = match service.list_at(&at)[0].as_str() {
                 Some("IPv4") => "IPv6",

@@ -130,3 +130,88 @@ fn invalid_runtime_classes_are_rejected() {
         ]
     );
 }
+
+/// The error of a class with one selector.
+fn selector_errors(expression: &str) -> Vec<String> {
+    let class = document!({"spec": {"selectors": [{"cel": {"expression": expression}}]}});
+    made(GROUP, "DeviceClass", class).1
+}
+
+#[test]
+fn device_selectors_are_compiled() {
+    for good in [
+        r#"device.driver == "gpu.example.com""#,
+        r#"device.attributes["gpu.example.com"].model in ["(", ")"] && !(1 > 2)"#,
+        // An attribute of unknown type, which may be a bool.
+        r#"device.attributes["gpu.example.com"].isGood"#,
+        r#"device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("1Gi"))"#,
+        r#"cel.bind(dra, device.attributes["a.io"], dra.one && dra.other)"#,
+        "device.allowMultipleAllocations",
+    ] {
+        assert_eq!(selector_errors(good), [""; 0], "{good}");
+    }
+    let place = "spec.selectors[0].cel.expression";
+    assert_eq!(
+        selector_errors("device.driver"),
+        [format!(
+            "{place}: Invalid value: \"device.driver\": must evaluate to bool or the unknown type, not string"
+        )]
+    );
+    let undefined = selector_errors("device.noSuchField == true");
+    assert_eq!(undefined.len(), 1, "{undefined:?}");
+    let begin = format!(
+        "{place}: Invalid value: \"device.noSuchField == true\": compilation failed: ERROR: <input>:1:7: undefined field 'noSuchField'"
+    );
+    assert!(undefined[0].starts_with(&begin), "{undefined:?}");
+    let syntax = selector_errors("(device.driver");
+    assert!(
+        syntax[0].contains("compilation failed: ERROR: <input>:1:15: Syntax error"),
+        "{syntax:?}"
+    );
+    let empty = selector_errors("");
+    assert!(empty[0].contains("compilation failed: ERROR"), "{empty:?}");
+}
+
+#[test]
+fn device_selectors_are_bounded_in_length_and_cost() {
+    let place = "spec.selectors[0].cel.expression";
+    let long = format!("device.driver == \"{}\"", "x".repeat(10 * 1024));
+    assert_eq!(
+        selector_errors(&long),
+        [format!(
+            "{place}: Too long: may not be more than 10240 bytes"
+        )]
+    );
+    let nested = "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, \
+        device.attributes.all(d, device.attributes.all(e, a == b && c == d && d == e)))))";
+    assert_eq!(
+        selector_errors(nested),
+        [format!(
+            "{place}: Forbidden: too complex, exceeds cost limit"
+        )]
+    );
+}
+
+#[test]
+fn selectors_of_requests_are_compiled_where_they_are() {
+    check(
+        "ResourceClaim",
+        document!({"spec": {"devices": {"requests": [{"name": "a", "firstAvailable": [{
+            "name": "b", "deviceClassName": "gpu",
+            "selectors": [{"cel": {"expression": "1"}}],
+        }]}]}}}),
+        &[
+            r#"spec.devices.requests[0].firstAvailable[0].selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int"#,
+        ],
+    );
+    let template = document!({"spec": {"spec": {"devices": {"requests": [{"name": "a", "exactly": {
+        "deviceClassName": "gpu", "selectors": [{"cel": {"expression": "1"}}],
+    }}]}}}});
+    check(
+        "ResourceClaimTemplate",
+        template,
+        &[
+            r#"spec.spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int"#,
+        ],
+    );
+}

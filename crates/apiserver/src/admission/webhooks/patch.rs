@@ -1,16 +1,16 @@
 //! What the patch of a hook makes of an object: still of its kind and of its types, defaulted, and in
 //! the version that it is stored in.
 
-use api::patch::json_patch;
+use api::patch::{json_patch, misfit};
 use api::schema::{self, Target};
-use api::{Status, Value};
+use api::{Resource, Status, Value};
 
 use super::call::{Asked, internal};
-use super::request::Kind;
+use super::request::{Kind, Request};
 use crate::admission::Admitted;
 use crate::decode;
 
-const OWNERS: [&str; 2] = ["metadata", "managedFields"];
+pub(in crate::admission) const OWNERS: [&str; 2] = ["metadata", "managedFields"];
 /// The set of types of the built-in kinds, as upstream's errors name it.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
@@ -45,29 +45,64 @@ pub(super) fn apply(
     let patched = match json_patch(shown, operations) {
         Ok(patched) => patched,
         Err(status) => {
+            let misfit = misfit(shown, operations);
             return Err(internal(
-                misfit(shown, operations).unwrap_or(status.message),
+                misfit.map_or(status.message, |misfit| misfit.words),
             ));
         }
     };
+    let (object, owners) = settled(request, admitted, resource, patched, Unknown::Dropped)?;
+    let told = api::document!({
+        "configuration": asked.hook.configuration.as_str(), "webhook": asked.hook.name.as_str(),
+        "patch": operations.clone(), "patchType": "JSONPatch",
+    });
+    Ok(Patched {
+        is_change: object != *admitted.object || owners != admitted.owners,
+        object,
+        owners,
+        told: told.to_string(),
+    })
+}
+
+/// What happens to fields that the kind does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::admission) enum Unknown {
+    Dropped,
+    Refused,
+}
+
+/// What somebody made of an object in the version of `resource`, with its owners: as it is stored, and
+/// its owners.
+pub(in crate::admission) fn settled(
+    request: &Request<'_>,
+    admitted: &Admitted<'_>,
+    resource: &Resource,
+    mut patched: Value,
+    unknown: Unknown,
+) -> Result<(Value, Option<Value>), Status> {
     let kind = Kind::of(resource, request.subresource);
     let target = match request.is_of_kind() {
         true => Some(Target::of(resource)),
         false => Target::of_kind(kind.group, kind.version, kind.kind),
     };
-    let mut patched = patched;
     let target = target.ok_or_else(|| internal(unregistered(&patched)))?;
     check_kind(&patched, &target)?;
     let owners = patched.remove(&OWNERS).filter(|owners| !owners.is_null());
     let custom = resource.definition.custom();
     let patched = match custom.filter(|_| request.is_of_kind()) {
         Some(custom) => {
-            let _unknown = decode::custom::conform(custom, &mut patched).map_err(internal)?;
+            let conformed = decode::custom::conform(custom, &mut patched);
+            conformed.map_err(|problem| internal(problem.to_string()))?;
             patched
         }
         None => {
             let conformed = schema::conform(target.definition, patched);
-            let (patched, _unknown) = conformed.map_err(|problem| internal(problem.to_string()))?;
+            let (patched, problems) = conformed.map_err(|problem| internal(problem.to_string()))?;
+            if unknown == Unknown::Refused && !problems.is_empty() {
+                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let told = format!("strict decoding error: {}", problems.join(", "));
+                return Err(internal(told));
+            }
             patched
         }
     };
@@ -79,17 +114,7 @@ pub(super) fn apply(
         }
         false => schema::apply_declared_defaults(target.definition, &mut object),
     }
-    let owners = believed_owners(admitted, owners);
-    let told = api::document!({
-        "configuration": asked.hook.configuration.as_str(), "webhook": asked.hook.name.as_str(),
-        "patch": operations.clone(), "patchType": "JSONPatch",
-    });
-    Ok(Patched {
-        is_change: object != *admitted.object || owners != admitted.owners,
-        object,
-        owners,
-        told: told.to_string(),
-    })
+    Ok((object, believed_owners(admitted, owners)))
 }
 
 /// The owners that a hook left, or those before it where it broke them.
@@ -133,54 +158,4 @@ fn check_kind(object: &Value, target: &Target<'_>) -> Result<(), Status> {
         ),
         None => unregistered(object),
     }))
-}
-
-/// The words of upstream's library for the first operation that does not apply.
-fn misfit(object: &Value, operations: &Value) -> Option<String> {
-    let mut document = object.clone();
-    for operation in operations.as_array()? {
-        let alone = Value::Array(vec![operation.clone()]);
-        match json_patch(&document, &alone) {
-            Ok(patched) => document = patched,
-            Err(_) => return Some(words(&document, operation)),
-        }
-    }
-    None
-}
-
-fn words(document: &Value, operation: &Value) -> String {
-    const MISSING: &str = "missing value";
-    let Some(path) = operation.get("path").and_then(Value::as_str) else {
-        let name = operation.str_at(&["op"]);
-        return format!("{name} operation failed to decode path: {MISSING}");
-    };
-    let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
-    let has_parent = parent.is_empty() || {
-        let test = api::document!([{"op": "copy", "from": parent, "path": parent}]);
-        json_patch(document, &test).is_ok()
-    };
-    match operation.str_at(&["op"]) {
-        "add" if has_parent => format!("error in add for path: '{path}': invalid index referenced"),
-        "add" => {
-            format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}")
-        }
-        "remove" if has_parent => format!(
-            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: {MISSING}"
-        ),
-        "remove" => {
-            format!("remove operation does not apply: doc is missing path: \"{path}\": {MISSING}")
-        }
-        "replace" if has_parent => {
-            format!("replace operation does not apply: doc is missing key: {path}: {MISSING}")
-        }
-        "replace" => {
-            format!("replace operation does not apply: doc is missing path: {path}: {MISSING}")
-        }
-        "test" => format!("testing value {path} failed: test failed"),
-        name @ ("move" | "copy") => {
-            let from = operation.str_at(&["from"]);
-            format!("{name} operation does not apply: doc is missing from path: {from}: {MISSING}")
-        }
-        other => format!("Unexpected kind: {other}"),
-    }
 }

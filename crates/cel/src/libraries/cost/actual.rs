@@ -6,6 +6,7 @@ use super::{
 };
 use crate::libraries::format::NamedFormat;
 use crate::value::Value;
+use crate::work;
 
 /// What a call cost, where a library says it. The overload is empty where it was chosen when the
 /// expression ran; there is no result where the call failed.
@@ -193,6 +194,10 @@ fn traversal(value: &Value<'_>) -> u64 {
         Value::String(text) => (text.len() as f64 * TEXT) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * TEXT) as u64,
         Value::List(_) | Value::Map(_) | Value::Host(_) => {
+            // Parts that cost nothing are walked too.
+            if !work::spend(value.size().unwrap_or(0)) {
+                return TRAVERSAL_LIMIT;
+            }
             let items = value.items().map(|item| traversal(&item));
             let entries = value
                 .entries()

@@ -200,6 +200,7 @@ fn push_member(output: &mut String, value: &Value<'_>) -> Result<(), Problem> {
         }
         Value::List(_) | Value::Map(_) | Value::Host(_) => {
             let mut entries = Vec::new();
+            let mut long = output.len();
             for (key, value) in value.entries() {
                 if !matches!(
                     key,
@@ -215,6 +216,8 @@ fn push_member(output: &mut String, value: &Value<'_>) -> Result<(), Problem> {
                 let (mut key_text, mut value_text) = (String::new(), String::new());
                 push_member(&mut key_text, &key)?;
                 push_member(&mut value_text, &value)?;
+                long += key_text.len() + value_text.len();
+                check_text("format", long).map_err(Problem::TooLong)?;
                 entries.push((key_text, value_text));
             }
             entries.sort_by(|left, right| left.0.cmp(&right.0));

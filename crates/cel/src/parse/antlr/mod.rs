@@ -50,21 +50,17 @@ pub fn parse(
         last_error: None,
         last_states: Vec::new(),
         recoveries: 0,
+        reported: 0,
         errors: Vec::new(),
     };
     let outcome = machine.run();
-    let furthest = machine.predictor.furthest.max(machine.position + 1);
-    let mut reported = 0;
-    for text in unrecognized {
-        if text.after <= furthest && reported < MAX_ERRORS {
-            text.report(&mut builder.report);
-            reported += 1;
-        }
-    }
+    // What was no token was met before the end, so that too many of these are what ended it.
+    let outcome = match &outcome {
+        Err(Abort { message: None }) => outcome,
+        _ => machine.report_unrecognized().and(outcome),
+    };
     for (offset, message) in machine.errors.drain(..) {
-        builder
-            .report
-            .add(Some(offset), format!("Syntax error: {message}"));
+        builder.report.add(Some(offset), message);
     }
     match outcome {
         Ok(root) => visit::visit(source, tokens, &machine.contexts, root, syntax, builder),
@@ -105,6 +101,8 @@ struct Machine<'a> {
     last_error: Option<usize>,
     last_states: Vec<StateId>,
     recoveries: usize,
+    /// How many of the unrecognized texts have been reported.
+    reported: usize,
     errors: Vec<(u32, String)>,
 }
 
@@ -253,6 +251,12 @@ impl Machine<'_> {
         if index != 0 {
             return Ok(Ok(exit));
         }
+        if is_precedence {
+            // ANTLR says that the node so far is over before it begins the one around it, so that
+            // chains of operators and members do not deepen their rule.
+            let depth = &mut self.depths[self.contexts[self.current.0].rule as usize];
+            *depth = depth.saturating_sub(1);
+        }
         let has_alternatives =
             matches!(network.states[body as usize].kind, StateKind::Block { .. });
         if is_precedence && !has_alternatives {
@@ -376,7 +380,8 @@ impl Machine<'_> {
     fn leave(&mut self) -> Option<StateId> {
         let context = &self.contexts[self.current.0];
         let (rule, parent, invoking) = (context.rule, context.parent, context.invoking);
-        self.depths[rule as usize] -= 1 + context.pushed;
+        let depth = &mut self.depths[rule as usize];
+        *depth = depth.saturating_sub(1);
         let child = Child::Rule(self.current);
         let (parent, invoking) = (parent?, invoking?);
         self.contexts[parent.0].children.push(child);

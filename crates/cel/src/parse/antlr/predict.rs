@@ -132,8 +132,11 @@ impl<'a> Predictor<'a> {
         let mut position = decision.position;
         loop {
             let Some(reached) = self.reach(&configs, position, false, decision) else {
-                return finished(&configs, self.network)
-                    .map_or(Prediction::None(position), Prediction::Alternative);
+                return match finished(&configs, self.network) {
+                    _ if self.steps > MAX_STEPS => Prediction::TooComplex,
+                    Some(alternative) => Prediction::Alternative(alternative),
+                    None => Prediction::None(position),
+                };
             };
             if self.steps > MAX_STEPS {
                 return Prediction::TooComplex;
@@ -156,8 +159,11 @@ impl<'a> Predictor<'a> {
         let mut position = decision.position;
         loop {
             let Some(reached) = self.reach(&configs, position, true, decision) else {
-                return finished(&configs, self.network)
-                    .map_or(Prediction::None(position), Prediction::Alternative);
+                return match finished(&configs, self.network) {
+                    _ if self.steps > MAX_STEPS => Prediction::TooComplex,
+                    Some(alternative) => Prediction::Alternative(alternative),
+                    None => Prediction::None(position),
+                };
             };
             if self.steps > MAX_STEPS {
                 return Prediction::TooComplex;

@@ -227,13 +227,32 @@ impl Machine<'_> {
     }
 
     fn syntax_error(&mut self, position: usize, message: String) -> Result<(), Abort> {
+        self.report_unrecognized()?;
         let token = self.tokens.get(position).or(self.tokens.last());
         let offset = token.map_or(0, |token| token.offset);
+        self.add_error(offset, format!("Syntax error: {message}"))
+    }
+
+    /// Reports what was no token, as far as tokens have been looked at: errors of the two kinds count
+    /// together, in the order in which they are met.
+    pub(super) fn report_unrecognized(&mut self) -> Result<(), Abort> {
+        let furthest = self.predictor.furthest.max(self.position);
+        let unrecognized = self.unrecognized;
+        while let Some(text) = unrecognized.get(self.reported)
+            && text.after <= furthest
+        {
+            self.reported += 1;
+            self.add_error(text.offset, text.message.clone())?;
+        }
+        Ok(())
+    }
+
+    fn add_error(&mut self, offset: u32, message: String) -> Result<(), Abort> {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push((offset, message));
             return Ok(());
         }
-        let message = format!("More than {MAX_ERRORS} syntax errors");
+        let message = format!("Syntax error: More than {MAX_ERRORS} syntax errors");
         self.errors.push((offset, message));
         Err(Abort { message: None })
     }

@@ -3,8 +3,8 @@
 //! The recursion is bounded: the machine limits the depth of each rule, and this walk its own.
 
 use super::super::Syntax;
-use super::super::descent::{balance, call_or_macro, constant, is_reserved, select};
 use super::super::lexer::{Kind, Token};
+use super::super::nodes::{balance, call_or_macro, constant, is_reserved, select};
 use super::MAX_DEPTH;
 use super::grammar::Rule;
 use super::tree::{Child, Context, ContextId};

@@ -178,7 +178,7 @@ impl Worker {
         self.services.environment.now_micros()
     }
 
-    /// Whether the pod is to end, for whatever reason.
+    /// Whether the pod is to end, for any reason.
     fn is_ending(&self) -> bool {
         self.lifecycle > Lifecycle::Running
     }

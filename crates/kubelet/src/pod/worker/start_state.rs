@@ -15,7 +15,7 @@ pub(super) struct StartState {
     restarts: BTreeMap<String, Backoff>,
     /// Until when failed starts wait.
     failures: BTreeMap<String, i64>,
-    /// The containers that were killed to be replaced by a new one, whatever their restart policy says.
+    /// The containers that were killed to be replaced by a new one, regardless of their restart policy.
     replacing: BTreeSet<String>,
     waiting: BTreeMap<String, Waiting>,
 }

@@ -1,5 +1,5 @@
 //! The tasks that a worker has under way. A task returns a function that the worker calls with
-//! itself, so that what follows from a result is written beside the work.
+//! itself, so that what follows from a result is written next to the work.
 
 use std::{collections::BTreeMap, future::Future};
 

@@ -4,7 +4,7 @@ use reqwest::Response;
 
 use super::{Error, LARGEST_DOCUMENT};
 
-/// A body that must be small, whatever its header says.
+/// A body that must be small, no matter what its header says.
 pub async fn small_body(mut response: Response, host: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|source| Error::Transport {

@@ -113,7 +113,7 @@ impl Endpoint {
             url.query_pairs_mut().append_pair("ns", registry);
         }
         let (mut response, mut asker) = self.follow(url.clone(), want).await?;
-        // The host of a redirect gets no credentials, whatever it asks for.
+        // The host of a redirect gets no credentials, no matter what it asks for.
         if response.status().as_u16() == 401
             && asker == Asker::Host
             && self.authorize(&response).await?
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_of_a_redirect_gets_no_credentials_whatever_it_asks_for() {
+    async fn the_host_of_a_redirect_never_gets_credentials() {
         for challenge in ["Basic realm=\"x\"", "Bearer realm=\"http://ADDRESS/token\""] {
             let (own, seen_elsewhere) = host({
                 let challenge = challenge.to_owned();

@@ -14,7 +14,7 @@ use crate::{
     oci::Error,
 };
 
-/// What every container may use, whatever it is denied: any node may be made, and the usual ones,
+/// What every container may use, regardless of what it is denied: any node may be made, and the usual ones,
 /// terminals and tunnels be used.
 const ALLOWED: [&str; 12] = [
     "c 1:3 rwm",

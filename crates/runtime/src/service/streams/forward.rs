@@ -12,7 +12,10 @@ use environment::chain;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use nix::sched::{CloneFlags, setns};
-use streaming::{Upgrade, port_forward};
+use streaming::{
+    Upgrade,
+    port_forward::{self, DialFailure},
+};
 use tokio::sync::oneshot;
 
 use super::SessionParts;
@@ -59,8 +62,7 @@ pub async fn run(
         let (sandboxes, sandbox) = (parts.sandboxes.clone(), sandbox.to_owned());
         async move {
             let dialled = dial(&sandboxes, sandbox, port).await;
-            // The client is shown this text.
-            dialled.map_err(|error| chain(&error).to_string())
+            dialled.map_err(|error| DialFailure(chain(&error).to_string()))
         }
     };
     port_forward::serve(io, upgrade, sandbox, ports, dial).await;

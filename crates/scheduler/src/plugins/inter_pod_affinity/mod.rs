@@ -154,7 +154,7 @@ fn tally_one(term: &Arc<Term>, snapshot: &Snapshot) -> Arc<Count> {
 }
 
 /// How many pods matter to this one, by topology value. The counts are shared; what is different on
-/// trial stands beside them.
+/// trial is kept separately.
 #[derive(Clone, Default)]
 struct Nearness {
     /// By topology key, pods that do not want this one near.

@@ -1,4 +1,4 @@
-//! Pods of a kind are spread over zones, nodes or whatever else: hard constraints filter, soft ones
+//! Pods of a kind are spread over zones, nodes or other topology domains: hard constraints filter, soft ones
 //! score. Pods that say nothing but belong to a service or workload are spread softly.
 
 use std::{collections::BTreeSet, sync::Arc};

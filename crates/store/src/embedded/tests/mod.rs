@@ -190,7 +190,7 @@ async fn checkpoints_replace_logs_and_keep_the_history_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_watcher_is_cut_off_and_slows_nobody() {
+async fn a_slow_watcher_is_cut_off_and_delays_no_other() {
     let disk = SimulatedDisk::new(13);
     let store = open(&disk, small()).await.expect("open");
     let mut slow = store.watch(KeyRange::prefix(""), 2).await.expect("watch");
@@ -204,7 +204,7 @@ async fn a_slow_watcher_is_cut_off_and_slows_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_survive_a_restart_and_start_anew() {
+async fn leases_survive_a_restart_with_their_full_time() {
     let disk = SimulatedDisk::new(17);
     let store = open(&disk, small()).await.expect("open");
     let lease = store.grant_lease(10).await.expect("grant");

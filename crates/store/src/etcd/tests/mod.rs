@@ -233,7 +233,7 @@ async fn a_revision_that_etcd_splits_is_delivered_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_was_away_too_long_begins_anew() {
+async fn a_follower_that_was_away_too_long_lists_again() {
     let members = Members::start(1).await;
     let options = members.options();
     let store = Etcd::connect(options.clone()).await.expect("connect");
@@ -256,7 +256,7 @@ async fn a_follower_that_was_away_too_long_begins_anew() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_clearly() {
+async fn an_unreachable_etcd_is_a_clear_error() {
     let port = members::free_port();
     let options = Options::new(vec![format!("http://127.0.0.1:{port}")]);
     let refused = Etcd::connect(options).await.err();

@@ -238,7 +238,8 @@ fn patch(response: &Value, is_strict: bool, phase: Phase) -> Result<Option<Value
         }
         problem => Invalid::Undecodable(format!("illegal base64 data: {problem}")),
     })?;
-    let patch = api::schema::parse_json(&decoded).map_err(Invalid::Patch)?;
+    let patch = api::schema::parse_json(&decoded);
+    let patch = patch.map_err(|problem| Invalid::Patch(problem.to_string()))?;
     match patch {
         Value::Array(operations) if operations.is_empty() => Ok(None),
         Value::Null => Ok(None),

@@ -12,8 +12,19 @@ use crate::{
     pod::{measuring::cgroups_changed, resize, services::PodServices, worker::Worker},
     pod_spec::find_init_or_app,
     resources,
-    runtime::rpc_error,
+    runtime::RpcError,
 };
+
+/// Why a container was not resized, as the pod's condition says it.
+#[derive(Debug, thiserror::Error)]
+enum ResizeError {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}
 
 pub(super) fn begin(worker: &mut Worker, id: String, container: String) {
     let pod = worker.pod().clone();
@@ -33,14 +44,14 @@ fn ended(
     worker: &mut Worker,
     id: String,
     resources: ResourceRequirements,
-    result: Result<(), String>,
+    result: Result<(), ResizeError>,
 ) {
     worker.tasks.busy_mut().resizing.remove(&id);
     let generation = worker.forms.desired().metadata.generation;
     match result {
         Ok(()) => worker.resizing.changed(generation, id, resources),
         Err(error) => {
-            let now = worker.now();
+            let (error, now) = (error.to_string(), worker.now());
             let message =
                 resize::event_message("Pod resize error", worker.pod(), generation, &error);
             if worker.resizing.change_failed(generation, error, now) {
@@ -51,26 +62,24 @@ fn ended(
     }
 }
 
-/// `present` is the memory limit that the container has. The error is what the pod's condition says.
+/// `present` is the memory limit that the container has.
 async fn run(
     services: Arc<PodServices>,
     pod: Arc<Pod>,
     id: String,
     container: Container,
     present: Option<i64>,
-) -> Result<(), String> {
+) -> Result<(), ResizeError> {
     let wanted = resources::effective_limit(&pod, &container, "memory").and_then(resources::whole);
     if wanted.is_some_and(|wanted| present.is_none_or(|present| wanted < present)) {
         let usage = memory_usage(&services.cri, &id).await;
         if let Some(why) = resize::refuses_decrease(&container.name, wanted, present, usage) {
-            return Err(why);
+            return Err(ResizeError::Refused(why));
         }
     }
     let (cgroups, for_cgroup) = (services.cgroups.clone(), pod.clone());
     let began = Instant::now();
-    tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
-        .await
-        .map_err(|error| error.to_string())?;
+    tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup)).await?;
     cgroups_changed(&services.telemetry.measures, "update", began.elapsed());
     let settings = &services.settings;
     let machine = settings.machine(services.cgroups.limits_swap_of_containers());
@@ -88,7 +97,7 @@ async fn run(
     let mut runtime = services.cri.runtime.clone();
     match runtime.update_container_resources(request).await {
         Ok(_) => Ok(()),
-        Err(status) => Err(rpc_error(&status)),
+        Err(status) => Err(RpcError(status).into()),
     }
 }
 

@@ -4,9 +4,19 @@
 use environment::chain;
 
 use crate::{
+    cgroups,
     pod::{resize, worker::Worker},
     pod_spec::uid,
 };
+
+/// Why the pod's cgroup has not the new limits.
+#[derive(Debug, thiserror::Error)]
+enum SettleError {
+    #[error(transparent)]
+    Cgroup(#[from] cgroups::Error),
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+}
 
 pub fn begin_if_due(worker: &mut Worker) {
     let Some(observed) = worker.runtime.observed() else {
@@ -23,20 +33,13 @@ pub fn begin_if_due(worker: &mut Worker) {
     worker.resizing.settle_begins();
     let (cgroups, pod) = (worker.services.cgroups.clone(), worker.pod().clone());
     let work = async move {
-        let done = tokio::task::spawn_blocking(move || {
-            cgroups
-                .create(&pod)
-                .map_err(|error| chain(&error).to_string())
-        });
-        match done.await {
-            Ok(result) => result,
-            Err(error) => Err(error.to_string()),
-        }
+        let done = tokio::task::spawn_blocking(move || cgroups.create(&pod));
+        Ok(done.await??)
     };
     worker.tasks.spawn(work, ended);
 }
 
-fn ended(worker: &mut Worker, result: Result<(), String>) {
+fn ended(worker: &mut Worker, result: Result<(), SettleError>) {
     let progress = worker.resizing.settled().unwrap_or_default();
     let pod = worker.pod();
     match result {
@@ -47,7 +50,8 @@ fn ended(worker: &mut Worker, result: Result<(), String>) {
             events.normal(pod, "ResizeCompleted", message);
         }
         Err(error) => {
-            tracing::warn!(pod = uid(pod), error, "a pod's cgroup was not resized");
+            let error = chain(&error);
+            tracing::warn!(pod = uid(pod), %error, "a pod's cgroup was not resized");
         }
     }
 }
