@@ -260,3 +260,6 @@ impl<E> Compiled<E> {
         self.of_all = of_all;
     }
 }
+
+#[cfg(test)]
+mod tests;

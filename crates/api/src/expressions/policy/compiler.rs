@@ -12,6 +12,9 @@ use crate::expressions::admission::{self, AdmissionCompileError, AdmissionProgra
 /// The type of `variables`.
 pub(in crate::expressions) const VARIABLES: &str = "kubernetes.variables";
 
+/// How deep the types of variables are known.
+const DEEPEST: u32 = 32;
+
 /// Compiles the expressions of one policy. What was accepted once counts as stored, so that a compile
 /// error is kept and told when the expression is evaluated.
 pub struct Compiler {
@@ -165,8 +168,9 @@ impl Variables {
 }
 
 /// The type of a variable as later expressions know it: what is neither simple nor a list or map of
-/// such is known only when it is evaluated.
-fn declared(of: &Type) -> Type {
+/// such is known only when it is evaluated. So is what is deeper than `levels`: each variable can put
+/// the one before it into a list, and whoever walks a type recurses.
+fn declared(of: &Type, levels: u32) -> Type {
     match of {
         Type::Bool
         | Type::Bytes
@@ -177,9 +181,11 @@ fn declared(of: &Type) -> Type {
         | Type::String
         | Type::Timestamp
         | Type::Uint => of.clone(),
-        // Types are as deep as the expressions that they are of, which the parser limits.
-        Type::List(item) => Type::list(declared(item)),
-        Type::Map(entry) => Type::map(declared(&entry.0), declared(&entry.1)),
+        Type::List(item) if levels > 0 => Type::list(declared(item, levels - 1)),
+        Type::Map(entry) if levels > 0 => {
+            let (key, value) = &**entry;
+            Type::map(declared(key, levels - 1), declared(value, levels - 1))
+        }
         _ => Type::Dyn,
     }
 }
@@ -192,7 +198,7 @@ impl VariableTypes {
     /// Adds a variable whose expression is of this type.
     pub fn insert(&self, name: &str, of: &Type) {
         let mut fields = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        fields.insert(Name::from(name), declared(of));
+        fields.insert(Name::from(name), declared(of, DEEPEST));
     }
 }
 

@@ -61,10 +61,11 @@ async fn ask(admitted: &Admitted<'_>, policies: &Compiled<ValidatingPolicy>) -> 
         },
     };
     let steps = steps(policies, &request, objects, |policy| policy.uses).await;
-    if steps.is_empty() {
-        return Ok(());
-    }
-    let surroundings = Surroundings::of(&request).await?;
+    let is_asked = steps.iter().any(|step| matches!(step, Step::Invoke(_)));
+    let surroundings = match is_asked {
+        true => Some(Surroundings::of(&request).await?),
+        false => None,
+    };
     let mut findings = Findings {
         context: admitted.context,
         denials: Vec::new(),
@@ -98,7 +99,9 @@ async fn ask(admitted: &Admitted<'_>, policies: &Compiled<ValidatingPolicy>) -> 
                     views.push(View::new(&request, resource, objects));
                     views.len() - 1
                 });
-                let judged = judge(&views[position], &surroundings, invocation);
+                let around = surroundings.as_ref();
+                let judged = around.map(|around| judge(&views[position], around, invocation));
+                let judged = judged.unwrap_or_default();
                 findings.note(invocation.policy, invocation.binding, judged);
             }
         }
