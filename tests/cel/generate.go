@@ -3,10 +3,23 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 )
+
+// generate prints expressions, to see what they are like.
+func generate(arguments []string) int {
+	flags := flag.NewFlagSet("generate", flag.ExitOnError)
+	count := flags.Int("generated", 100, "how many expressions are generated")
+	seed := flags.Uint64("seed", 1, "what they are generated from")
+	flags.Parse(arguments)
+	for _, made := range generated(*seed, *count) {
+		fmt.Printf("%q\n", made.Expr)
+	}
+	return 0
+}
 
 // generated makes cases from a seed.
 func generated(seed uint64, count int) []Case {
@@ -15,21 +28,78 @@ func generated(seed uint64, count int) []Case {
 	for index := range cases {
 		maker.scope = nil
 		kind := maker.pick("bool", "bool", "bool", "int", "string", "double", "list(int)", "list(string)",
-			"map(string, int)", "duration", "timestamp", "uint", "bytes", "dyn", "quantity", "optional(int)", "ip", "cidr", "url", "semver")
-		cases[index] = Case{
+			"map(string, int)", "duration", "timestamp", "uint", "bytes", "dyn", "quantity", "optional(int)", "ip", "cidr", "url", "semver",
+			"Scale", "list(Port)", "decision", "optional(string)", "list(double)", "list(duration)")
+		made := Case{
 			Name:    fmt.Sprintf("generated/%d", index),
 			Expr:    maker.expression(kind, 1+maker.random.IntN(4)),
 			Declare: generatedTypes,
 			Vars:    generatedValues,
+			Objects: generatedObjects,
 		}
+		if maker.random.IntN(2) == 0 {
+			made.With = []string{"bind", "jsonpatch"}
+		}
+		if maker.random.IntN(2) == 0 {
+			made.Sizes = generatedSizes
+		}
+		switch maker.random.IntN(20) {
+		case 0, 1:
+			made.Version = maker.pick("1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.36")
+		case 2:
+			made.Expr = maker.damaged(made.Expr)
+		}
+		cases[index] = made
 	}
 	return cases
+}
+
+// damaged makes a mistake in an expression, as a hand would: a character that is missing, doubled,
+// replaced or one too many.
+func (maker *maker) damaged(text string) string {
+	characters := []rune(text)
+	if len(characters) == 0 {
+		return text
+	}
+	place := maker.random.IntN(len(characters))
+	other := []rune(maker.pick("(", ")", "[", "]", "{", "}", ",", ".", "?", ":", "+", "-", "!", "=", "&", "|", "'", "\"", "\\", " ", "a", "1", "$", "é", "`"))
+	switch maker.random.IntN(4) {
+	case 0:
+		characters = append(characters[:place:place], characters[place+1:]...)
+	case 1:
+		characters = append(characters[:place+1:place+1], characters[place:]...)
+	case 2:
+		characters = append(append(characters[:place:place], other...), characters[place+1:]...)
+	case 3:
+		characters = append(append(characters[:place:place], other...), characters[place:]...)
+	}
+	return string(characters)
 }
 
 var generatedTypes = map[string]string{
 	"flag": "bool", "count": "int", "total": "uint", "ratio": "double", "name": "string", "data": "bytes",
 	"wait": "duration", "when": "timestamp", "numbers": "list(int)", "names": "list(string)",
 	"counts": "map(string, int)", "self": "dyn", "labels": "map(string, string)",
+	"scale": "Scale", "authorizer": "authorizer", "address": "ip", "size": "quantity",
+	"ratios": "list(double)", "waits": "list(duration)",
+}
+
+// Objects as schemas declare them.
+var generatedObjects = map[string]map[string]string{
+	"Scale": {
+		"replicas": "int", "name": "string", "paused": "bool", "factor": "double", "tags": "list(string)",
+		"limits": "map(string, int)", "ports": "list(Port)", "default": "Port", "since": "timestamp",
+		"grace": "duration", "any": "dyn", "parts": "map(string, Port)", "data": "bytes",
+	},
+	"Port": {"name": "string", "port": "int", "open": "bool", "next": "Port"},
+}
+
+// What the schemas say of sizes.
+var generatedSizes = map[string]uint64{
+	"numbers": 20, "names": 10, "names.@items": 63, "name": 253, "counts": 8, "counts.@keys": 30, "labels": 64,
+	"labels.@keys": 300, "labels.@values": 63, "scale.name": 63, "scale.tags": 5, "scale.tags.@items": 12,
+	"scale.ports": 1000, "scale.ports.@items.name": 15, "scale.limits": 100, "scale.parts": 50, "self.b": 40,
+	"scale.data": 4096, "data": 512, "waits": 7,
 }
 
 var generatedValues = map[string]json.RawMessage{
@@ -38,6 +108,13 @@ var generatedValues = map[string]json.RawMessage{
 	"wait": json.RawMessage(`{"$duration":"1h30m"}`), "when": json.RawMessage(`{"$timestamp":"2024-02-29T12:30:45.5Z"}`),
 	"numbers": json.RawMessage(`[3,1,2,2]`), "names": json.RawMessage(`["b","a","ab"]`),
 	"counts": json.RawMessage(`{"a":1,"b":2}`), "labels": json.RawMessage(`{"app":"web","tier":"front"}`),
+	"scale": json.RawMessage(`{"replicas":3,"name":"web","paused":false,"factor":1.5,"tags":["x","y"],"limits":{"cpu":2,"memory":5},
+		"ports":[{"name":"http","port":80,"open":true},{"name":"https","port":443,"next":{"name":"n","port":1}}],
+		"default":{"name":"d","port":1},"since":{"$timestamp":"2023-11-05T01:30:00-05:00"},"grace":{"$duration":"45s"},
+		"any":[1,"a"],"parts":{"one":{"name":"p","port":7}},"data":{"$bytes":"AAEC"}}`),
+	"authorizer": json.RawMessage(`{"$authorizer":"alice"}`), "ratios": json.RawMessage(`[0.5,2.25,-1.5]`),
+	"waits":   json.RawMessage(`[{"$duration":"1s"},{"$duration":"2m"}]`),
+	"address": json.RawMessage(`{"$ip":"10.1.2.3"}`), "size": json.RawMessage(`{"$quantity":"1500Mi"}`),
 	"self": json.RawMessage(`{"a":1,"b":"x","c":[1,"y",2.5,null],"d":{"e":true,"f":{"$uint":"3"}},"n":null}`),
 }
 
@@ -108,69 +185,36 @@ func (maker *maker) leaf(kind string) string {
 		return maker.pick(`semver("1.2.3")`, `semver("1.2.3-alpha.1+b")`, `semver("v01.2", true)`, `semver("1.2.3-rc.10")`, `semver("1.2")`)
 	case "format":
 		return "format." + maker.pick("dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "dns1123SubdomainPrefix", "dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime") + "()"
+	case "zone":
+		return maker.pick(`"UTC"`, `"America/New_York"`, `"Europe/Berlin"`, `"Asia/Kolkata"`, `"+05:30"`, `"-11:00"`, `"Pacific/Chatham"`, `"nowhere"`, `""`, `"25:00"`, `"Local"`, `"America/St_Johns"`)
+	case "Scale":
+		return "scale"
+	case "Port":
+		return maker.pick("scale.default", "scale.ports[0]", "scale.ports[1]", `scale.parts["one"]`, "scale.parts.one", "scale.ports[1].next", "scale.ports[0].next")
+	case "list(Port)":
+		return maker.pick("scale.ports", "[scale.default]")
+	case "list(double)":
+		return maker.pick("ratios", "[1.5, 2.0]", "[]", "[double('NaN'), 1.0]")
+	case "list(duration)":
+		return maker.pick("waits", `[duration("1s")]`, "[]")
+	case "optional(string)":
+		return maker.pick(`optional.of("a")`, "optional.none()", "scale.?name", `labels[?"app"]`, "scale.?default.name", "scale.?missing", "self.?b")
+	case "authorizer":
+		return maker.pick("authorizer", `authorizer.serviceAccount("ns", "sa")`, `authorizer.serviceAccount("Bad_NS", "sa")`, `authorizer.serviceAccount("ns", "")`)
+	case "check":
+		return maker.pick(`authorizer.path("/healthz")`, `authorizer.group("apps").resource("deployments")`, `authorizer.group("").resource("pods").namespace("ns").name("n")`)
+	case "decision":
+		return maker.pick(`authorizer.path("/healthz").check("get")`, `authorizer.group("").resource("pods").check("fail")`, `authorizer.group("apps").resource("deployments").check("list")`)
+	case "patch":
+		return maker.pick(`"a/b~c"`, `"~1"`, `"/"`)
 	case "pattern":
 		return maker.pick(`"[a-z]+"`, `"a*"`, `"(?i)[A-F\\d]+"`, `r"\bn.*\b"`, `"[[:alpha:]]{2,3}"`, `r"\pL|\PN"`, `"(?P<x>a)|b$"`, `"a**"`, `"[b-a]"`, `r"\Qa.b\E"`, `"x{1001}"`, `"a{,2}"`, `r"[^\W_]+?"`, `"("`)
 	}
 	return maker.pick("self", "self.a", "self.b", "self.c", "self.d.e", "self.d.f", "self.n", "self.missing", "self.c[2]", "dyn(1)", `dyn("a")`, "null", "self.d")
 }
 
-// shapes are ways to make an expression of a type; {type} stands for an expression of that type.
-var shapes = map[string][]string{
-	"bool": {
-		"{quantity}.isLessThan({quantity})", "{ip}.isUnspecified()", "{ip}.isLinkLocalMulticast()", "{ip}.isLinkLocalUnicast()", "{ip}.isGlobalUnicast()", "{ip}.isLoopback()", "{ip} == {ip}", "{cidr} == {cidr}", "{cidr}.containsIP({ip})", "{cidr}.containsCIDR({cidr})", "{cidr}.containsCIDR({string})", "{url} == {url}", "{semver} == {semver}", "{semver}.isLessThan({semver})", "{semver}.isGreaterThan({semver})", "isSemver({string}, {bool})", "{list(string)}.isSorted()", "[{duration}, {duration}].isSorted()", "[{double}, {double}].max() == {double}", "{list(string)}.exists($i, $s, {bool})", "{list(int)}.existsOne($i, $, {bool})", "[{quantity}, {quantity}] == [{quantity}, {quantity}]", "{format} == {format}", "{format}.validate({string}).hasValue()", "sets.intersects({list(string)}, {list(string)})", "{string}.matches({pattern})",
-		"{bool} && {bool}", "{bool} || {bool}", "!{bool}", "({int} == {int})", "{int} < {int}", "{int} >= {int}",
-		"{string} == {string}", "{string} != {string}", "{string} < {string}", "{double} <= {double}", "{int} > {double}",
-		"{uint} < {int}", "{dyn} == {dyn}", "{dyn} == {int}", "{dyn} > {int}", "{int} in {list(int)}", "{string} in {map(string, int)}",
-		"{string} in {list(string)}", "{string}.contains({string})", "{string}.startsWith({string})", "{string}.endsWith({string})",
-		"{string}.matches({string})", `{string}.matches("^[a-z]+-?\\d*$")`, "has(self.a)", "has(self.missing)", "has(self.d.e)",
-		"{list(int)}.all($, {bool})", "{list(int)}.exists($, {bool})", "{list(int)}.exists_one($, {bool})", "{list(string)}.all($s, {bool})",
-		"{map(string, int)}.all($s, {bool})", "{list(int)} == {list(int)}", "{map(string, int)} == {map(string, int)}",
-		"{duration} < {duration}", "{timestamp} > {timestamp}", "{bytes} == {bytes}", "{list(int)}.isSorted()", "isQuantity({string})",
-		"{quantity}.isGreaterThan({quantity})", "{quantity} == {quantity}", "{quantity}.isInteger()", "isIP({string})", "isCIDR({string})", "isURL({string})",
-		"{optional(int)}.hasValue()", "sets.contains({list(int)}, {list(int)})", "sets.intersects({list(int)}, {list(int)})",
-		"sets.equivalent({list(int)}, {list(int)})", "isSemver({string})", "type({dyn}) == int", "type({int}) == type({dyn})",
-		"{list(int)}.all($i, $j, $i < $j)", "{map(string, int)}.exists($s, $, {bool})", "ip.isCanonical({string})", "!format.dns1123Label().validate({string}).hasValue()",
-		`cidr("10.0.0.0/8").containsIP({string})`, `ip("10.0.0.1").isLoopback()`, `semver("1.2.3").isLessThan(semver("1.10.0"))`, "bool({string})", "{bool} == {bool}", "{dyn}",
-	},
-	"int": {
-		"sign({quantity})", "{semver}.compareTo({semver})", "{semver}.minor()", "{semver}.patch()", "{semver}.major()", "{ip}.family()", "{cidr}.prefixLength()", "{string}.indexOf({string}, {int})", "{string}.lastIndexOf({string}, {int})", "[{uint}, {uint}].sum() == 3u ? {int} : 2", "{list(int)}.first().orValue({int})", "{list(int)}.last().orValue({int})", "size({url}.getQuery())", "[{string}, {string}].indexOf({string})",
-		"{int} + {int}", "{int} - {int}", "{int} * {int}", "{int} / {int}", "{int} % {int}", "-{int}", "size({string})", "size({list(int)})",
-		"{string}.size()", "{list(int)}.size()", "{map(string, int)}.size()", "size({bytes})", "{list(int)}[{int}]", "{list(int)}[0]", `{map(string, int)}["a"]`, "counts.a",
-		"int({double})", "int({uint})", "int({string})", "int({timestamp})", "{timestamp}.getFullYear()", "{timestamp}.getMonth()", "{timestamp}.getDate()",
-		"{timestamp}.getDayOfWeek()", "{timestamp}.getDayOfYear()", `{timestamp}.getHours("America/New_York")`, `{timestamp}.getMinutes("-02:30")`,
-		"{duration}.getSeconds()", "{duration}.getHours()", "{duration}.getMilliseconds()", "{list(int)}.sum()", "{list(int)}.min()", "{list(int)}.max()",
-		"{list(int)}.indexOf({int})", "{list(int)}.lastIndexOf({int})", "{string}.indexOf({string})", "{string}.lastIndexOf({string})",
-		"{optional(int)}.orValue({int})", "{optional(int)}.value()", "{quantity}.sign()", "{quantity}.compareTo({quantity})", "{quantity}.asInteger()",
-		"cel.bind(v, {int}, v + v)", `semver("1.2.3").major()`, `ip("10.0.0.1").family()`, `cidr("10.1.0.0/16").prefixLength()`, "{list(int)}.map($, {int})[0]",
-	},
-	"uint":   {"{uint} + {uint}", "{uint} - {uint}", "{uint} * {uint}", "{uint} / {uint}", "{uint} % {uint}", "uint({int})", "uint({double})", "uint({string})"},
-	"double": {"{double} + {double}", "{double} - {double}", "{double} * {double}", "{double} / {double}", "-{double}", "double({int})", "double({string})", "double({uint})", "{quantity}.asApproximateFloat()"},
-	"string": {
-		"string({ip})", "string({cidr})", "{url}.getScheme()", "{url}.getHostname()", "{url}.getPort()", "{url}.getEscapedPath()", "{string}.find({pattern})", "{list(string)}.min()", "{list(string)}.max()", "{string}.substring({int}, {int})", `"%f %e %o %X %s".format([{double}, {double}, {int}, {string}, {bytes}])`, `"%d %s %s".format([{uint}, {timestamp}, [{dyn}]])`, "{string}.format([{dyn}])", "{format}.validate({string}).orValue([{string}])[0]",
-		"{string} + {string}", "string({int})", "string({double})", "string({bool})", "string({duration})", "string({timestamp})", "string({uint})", "string({bytes})",
-		"{string}.lowerAscii()", "{string}.upperAscii()", "{string}.trim()", "{string}.replace({string}, {string})", "{string}.replace({string}, {string}, {int})",
-		"{string}.substring({int})", "{string}.substring(0, {int})", "{string}.charAt({int})", `{list(string)}.join({string})`, "{list(string)}.join()", "{list(string)}[0]",
-		`"%s and %d".format([{string}, {int}])`, `"%.3f|%e|%x|%b|%s".format([{double}, {double}, {int}, {int}, {dyn}])`, `"%s".format([{list(int)}])`, `"%s %s".format([{map(string, int)}, {duration}])`,
-		`{string}.find("[a-z]+")`, `url("https://a.b:80/c?d=e").getHost()`, `strings.quote({string})`, "labels.app", `labels[{string}]`, `string(ip("::1"))`, `string(cidr("10.0.0.0/8").masked())`,
-	},
-	"bytes":            {"bytes({string})", "{bytes} + {bytes}"},
-	"duration":         {"{duration} + {duration}", "{duration} - {duration}", "{timestamp} - {timestamp}", "duration({string})"},
-	"timestamp":        {"{timestamp} + {duration}", "{timestamp} - {duration}", "timestamp({string})", "timestamp({int})"},
-	"list(int)":        {"[{list(int)}, {list(int)}].flatten(1)", "{list(int)}.slice({int}, {int})", "[{optional(int)}, {optional(int)}].unwrapOpt()", "optional.unwrap([{optional(int)}])", "lists.range({int} % 20)", "{list(int)}.sortBy($, $ % 2)", "[{int}, {int}]", "{list(int)} + {list(int)}", "{list(int)}.filter($, {bool})", "{list(int)}.map($, {int})", "{list(int)}.map($, {bool}, {int})", "[?{optional(int)}, {int}]", "{list(int)}.transformList($i, $, {int})", "{list(int)}.slice(0, {int})", "{list(int)}.distinct()", "{list(int)}.sort()", "{list(int)}.reverse()", "[{list(int)}, {list(int)}].flatten()", "lists.range(size({string}))", "{list(int)}.sortBy($, -$)"},
-	"list(string)":     {"{string}.findAll({pattern})", "{string}.findAll({pattern}, {int})", "{list(string)}.distinct()", "{list(string)}.reverse()", "{list(string)}.sortBy($s, {int})", "{url}.getQuery().map($s, $s)", "{map(string, int)}.transformList($s, $, $s)", "[{string}, {string}]", "{list(string)} + {list(string)}", "{list(string)}.filter($s, {bool})", "{list(string)}.map($s, {string})", "{string}.split({string})", "{string}.split({string}, {int})", "{map(string, int)}.map($s, $s)", `{string}.findAll("[a-z]")`, "{list(string)}.sort()"},
-	"map(string, int)": {"{{string}: {int}}", `{"a": {int}, "b": {int}}`, `{?"a": {optional(int)}}`, "{map(string, int)}.transformMap($s, $, {int})", "{list(int)}.transformMapEntry($i, $, {{string}: {int}})"},
-	"quantity":         {"{quantity}.add({quantity})", "{quantity}.sub({quantity})", "quantity({string})", "{quantity}.add({int})", "{quantity}.sub({int})"},
-	"optional(int)":    {"optional.of({int})", "optional.ofNonZeroValue({int})", "{optional(int)}.or({optional(int)})", "{list(int)}[?{int}]", `{map(string, int)}[?{string}]`, "{optional(int)}.optMap($, {int})", "{optional(int)}.optFlatMap($, {optional(int)})"},
-	"ip":               {"ip({string})", "{cidr}.ip()"},
-	"cidr":             {"cidr({string})", "{cidr}.masked()"},
-	"url":              {"url({string})"},
-	"semver":           {"semver({string})", "semver({string}, {bool})"},
-	"format":           {"format.named({string}).orValue({format})"},
-	"pattern":          {"{pattern} + {pattern}", "{string}"},
-	"dyn":              {"dyn({int})", "dyn({string})", "dyn({list(int)})", "[{dyn}, {dyn}]", "{dyn}.a", "{dyn}[0]", `{dyn}["b"]`, "{dyn} + {dyn}", "{dyn}.map($, {dyn})", "{dyn}.?a", `{"k": {dyn}}`},
-}
-
-// composed fills a shape. $ is a new variable of type int, $s of type string, $i and $j of type int.
+// composed fills a shape. $ is a new variable of type int, $s of type string, $p a port, $i and $j of
+// type int.
 func (maker *maker) composed(kind string, depth int) string {
 	options := shapes[kind]
 	if len(options) == 0 {
@@ -186,6 +230,7 @@ func (maker *maker) composed(kind string, depth int) string {
 		}
 	}
 	replace("$s", fmt.Sprintf("s%d", number), "string")
+	replace("$p", fmt.Sprintf("p%d", number), "Port")
 	replace("$i", fmt.Sprintf("i%d", number), "int")
 	replace("$j", fmt.Sprintf("j%d", number), "int")
 	replace("$", fmt.Sprintf("v%d", number), "int")

@@ -57,8 +57,8 @@ func judge(arguments []string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		fmt.Printf("%s: %d cases, %d compile, %d have a value, %d differ (%v), %d known differences\n",
-			source.name, len(cases), result.compiled, result.valued, result.different, result.kinds, result.known)
+		fmt.Printf("%s: %d cases, %d compile, %d have a value, %d differ (%v), %d known differences, upstream crashes in %d\n",
+			source.name, len(cases), result.compiled, result.valued, result.different, result.kinds, result.known, result.crashed)
 		failed += result.different
 	}
 	for _, difference := range differences {
@@ -73,8 +73,8 @@ func judge(arguments []string) int {
 }
 
 type comparison struct {
-	compiled, valued, different, known int
-	kinds                              map[string]int
+	compiled, valued, different, known, crashed int
+	kinds                                       map[string]int
 }
 
 func compare(program *subject, cases []Case, known []*knownDifference, shown int) (comparison, error) {
@@ -82,6 +82,10 @@ func compare(program *subject, cases []Case, known []*knownDifference, shown int
 	for _, question := range cases {
 		theirs := ask(question)
 		if theirs.Crash != "" {
+			result.crashed++
+			if result.crashed <= shown {
+				fmt.Printf("upstream crashes: %s: %q\n  %s\n", question.Name, question.Expr, theirs.Crash)
+			}
 			continue
 		}
 		ours, err := program.ask(question)

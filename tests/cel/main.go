@@ -1,7 +1,8 @@
 // The CEL judge: Kubernetes' own expression language beside ours.
 //
 // Without arguments it answers cases from standard input, one JSON object per line. With
-// "judge SUBJECT" it gives the same cases to the program SUBJECT and compares.
+// "judge -subject SUBJECT" it gives the same cases to the program SUBJECT and compares. "generate"
+// prints generated expressions.
 package main
 
 import (
@@ -12,8 +13,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "judge" {
-		os.Exit(judge(os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "judge":
+			os.Exit(judge(os.Args[2:]))
+		case "generate":
+			os.Exit(generate(os.Args[2:]))
+		}
 	}
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, 64<<20)

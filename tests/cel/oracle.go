@@ -4,11 +4,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
 	"github.com/google/cel-go/common/debug"
+	"github.com/google/cel-go/ext"
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -22,6 +24,12 @@ type Case struct {
 	Expr string `json:"expr"`
 	// The version of Kubernetes whose environment compiles it; "" is the one for new expressions.
 	Version string `json:"version,omitempty"`
+	// What is added to the environment: "bind" and "jsonpatch".
+	With []string `json:"with,omitempty"`
+	// Objects with declared fields, which types name.
+	Objects map[string]map[string]string `json:"objects,omitempty"`
+	// The largest sizes of what is at a path, for the estimate.
+	Sizes map[string]uint64 `json:"sizes,omitempty"`
 	// Variables and their types, such as "map(string, dyn)".
 	Declare map[string]string `json:"declare,omitempty"`
 	// The values of variables, as values.go reads them.
@@ -48,9 +56,14 @@ type Answer struct {
 	Crash string `json:"crash,omitempty"`
 }
 
-type sizes struct{}
+type sizes map[string]uint64
 
-func (sizes) EstimateSize(checker.AstNode) *checker.SizeEstimate { return nil }
+func (known sizes) EstimateSize(node checker.AstNode) *checker.SizeEstimate {
+	if size, ok := known[strings.Join(node.Path(), ".")]; ok {
+		return &checker.SizeEstimate{Min: 0, Max: size}
+	}
+	return nil
+}
 func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
@@ -93,8 +106,19 @@ func ask(question Case) (answer Answer) {
 		return answer
 	}
 	var options []cel.EnvOption
+	for _, name := range question.With {
+		switch name {
+		case "bind":
+			options = append(options, ext.Bindings(ext.BindingsVersion(0)))
+		case "jsonpatch":
+			options = append(options, library.JSONPatch())
+		}
+	}
+	if len(question.Objects) > 0 {
+		options = append(options, cel.CustomTypeProvider(&objects{Provider: env.CELTypeProvider(), known: question.Objects}))
+	}
 	for _, name := range sortedKeys(question.Declare) {
-		kind, err := parseType(question.Declare[name])
+		kind, err := parseType(question.Declare[name], question.Objects)
 		if err != nil {
 			answer.Crash = err.Error()
 			return answer
@@ -117,7 +141,7 @@ func ask(question Case) (answer Answer) {
 		answer.Ast = debug.ToAdornedDebugString(ast.NativeRep().Expr(), numbers{})
 	}
 	answer.Type = ast.OutputType().String()
-	estimator := &library.CostEstimator{SizeEstimator: sizes{}}
+	estimator := &library.CostEstimator{SizeEstimator: sizes(question.Sizes)}
 	estimate, err := env.EstimateCost(ast, estimator)
 	if err != nil {
 		answer.Estimate = err.Error()

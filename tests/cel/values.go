@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"sort"
 	"strconv"
 	"strings"
@@ -16,7 +17,11 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/library"
 )
 
 // numbers writes the number of each node into the printed tree.
@@ -33,7 +38,7 @@ func (numbers) GetMetadata(context any) string {
 }
 
 // parseType reads "int", "list(int)", "map(string, dyn)", "optional(int)".
-func parseType(text string) (*cel.Type, error) {
+func parseType(text string, objects map[string]map[string]string) (*cel.Type, error) {
 	text = strings.TrimSpace(text)
 	simple := map[string]*cel.Type{
 		"null": cel.NullType, "bool": cel.BoolType, "int": cel.IntType, "uint": cel.UintType,
@@ -41,9 +46,13 @@ func parseType(text string) (*cel.Type, error) {
 		"duration": cel.DurationType, "timestamp": cel.TimestampType, "dyn": cel.DynType,
 		"type": cel.TypeType, "ip": apiservercel.IPType, "cidr": apiservercel.CIDRType,
 		"quantity": apiservercel.QuantityType, "url": apiservercel.URLType,
+		"authorizer": library.AuthorizerType,
 	}
 	if known, ok := simple[text]; ok {
 		return known, nil
+	}
+	if _, ok := objects[text]; ok {
+		return cel.ObjectType(text), nil
 	}
 	outer, inner, ok := strings.Cut(text, "(")
 	if !ok || !strings.HasSuffix(inner, ")") {
@@ -52,7 +61,7 @@ func parseType(text string) (*cel.Type, error) {
 	inner = strings.TrimSuffix(inner, ")")
 	switch outer {
 	case "list", "optional":
-		item, err := parseType(inner)
+		item, err := parseType(inner, objects)
 		if err != nil {
 			return nil, err
 		}
@@ -62,11 +71,11 @@ func parseType(text string) (*cel.Type, error) {
 		return cel.ListType(item), nil
 	case "map":
 		left, right, _ := strings.Cut(inner, ",")
-		key, err := parseType(left)
+		key, err := parseType(left, objects)
 		if err != nil {
 			return nil, err
 		}
-		value, err := parseType(right)
+		value, err := parseType(right, objects)
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +151,14 @@ func tagged(tag string, inner any) (any, error) {
 		return time.ParseDuration(text)
 	case "$timestamp":
 		return time.Parse(time.RFC3339Nano, text)
+	case "$ip":
+		address, err := netip.ParseAddr(text)
+		return apiservercel.IP{Addr: address}, err
+	case "$quantity":
+		quantity, err := resource.ParseQuantity(text)
+		return apiservercel.Quantity{Quantity: &quantity}, err
+	case "$authorizer":
+		return library.NewAuthorizerVal(&user.DefaultInfo{Name: text}, authorizer.AuthorizerFunc(decide)), nil
 	case "$map":
 		pairs, _ := inner.([]any)
 		made := map[ref.Val]ref.Val{}

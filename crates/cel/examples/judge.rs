@@ -5,9 +5,16 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 
-use cel::value::Map;
-use cel::value::{HostKind, HostValue, Shape};
+use cel::ast::Name;
+use cel::function::{SizeBounds, SizeEstimate};
+use cel::libraries::authorizer::{
+    Attributes, Authorizer, AuthorizerValue, Decision, Subject, Target, authorizer_type,
+};
+use cel::libraries::jsonpatch;
+use cel::types::TypeProvider;
+use cel::value::{HostKind, HostValue, Map, Shape};
 use cel::{Environment, Limits, Program, Type, Value};
 use serde_json::{Value as Json, json};
 
@@ -43,11 +50,22 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
         }
     });
     let mut extension = base.extend();
+    for name in case["with"].as_array().into_iter().flatten() {
+        extension = match name.as_str() {
+            Some("bind") => extension.bindings(),
+            Some("jsonpatch") => extension.overloads(jsonpatch::overloads()),
+            _ => extension,
+        };
+    }
+    let objects = Objects(case["objects"].clone());
     for (name, text) in case["declare"].as_object().into_iter().flatten() {
-        match text.as_str().and_then(parse_type) {
+        match text.as_str().and_then(|text| parse_type(text, &objects)) {
             Some(of) => extension = extension.variable(name, of),
             None => return json!({ "crash": format!("no type: {text}") }),
         }
+    }
+    if case["objects"].is_object() {
+        extension = extension.provider(Arc::new(objects));
     }
     let environment = extension.done();
     let source = case["expr"].as_str().unwrap_or_default();
@@ -60,7 +78,7 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
         answer.insert("ast".to_owned(), cel::print::tree(&checked.ast).into());
     }
     answer.insert("type".to_owned(), checked.result_type().to_string().into());
-    let estimate = environment.estimate(&checked, &cel::estimate::Unbounded);
+    let estimate = environment.estimate(&checked, &Sizes(&case["sizes"]));
     answer.insert(
         "estimate".to_owned(),
         format!("{}-{}", estimate.min, estimate.max).into(),
@@ -91,7 +109,70 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
     answer.into()
 }
 
-fn parse_type(text: &str) -> Option<Type> {
+/// Objects with declared fields.
+struct Objects(Json);
+
+impl TypeProvider for Objects {
+    fn has_type(&self, name: &str) -> bool {
+        self.0.get(name).is_some()
+    }
+
+    fn field(&self, type_name: &str, field: &str) -> Option<Type> {
+        parse_type(self.0.get(type_name)?.get(field)?.as_str()?, self)
+    }
+
+    fn fields(&self, type_name: &str) -> Vec<Name> {
+        let fields = self.0.get(type_name).and_then(Json::as_object);
+        let names = fields.into_iter().flatten();
+        names.map(|(name, _)| Name::from(name.as_str())).collect()
+    }
+}
+
+/// The largest sizes of what is at a path.
+struct Sizes<'a>(&'a Json);
+
+impl SizeBounds for Sizes<'_> {
+    fn size(&self, path: &[Name], _: &Type) -> Option<SizeEstimate> {
+        let path: Vec<&str> = path.iter().map(|name| &**name).collect();
+        let max = self.0.get(path.join("."))?.as_u64()?;
+        Some(SizeEstimate { min: 0, max })
+    }
+}
+
+/// Decides as `tests/cel/objects.go` does.
+struct Judge(String);
+
+impl Authorizer for Judge {
+    fn check(&self, asked: &Attributes) -> Decision {
+        let user = match &asked.user {
+            Subject::Requester => self.0.clone(),
+            Subject::ServiceAccount { namespace, name } => {
+                format!("system:serviceaccount:{namespace}:{name}")
+            }
+        };
+        let verb = asked.verb.as_str();
+        let reason = match &asked.target {
+            Target::Path(path) => [&user, verb, path].join("|"),
+            Target::Resource(of) => [
+                &user,
+                verb,
+                &of.group,
+                &of.resource,
+                &of.subresource,
+                &of.namespace,
+                &of.name,
+            ]
+            .join("|"),
+        };
+        Decision {
+            allowed: verb != "fail" && reason.len().is_multiple_of(2),
+            error: (verb == "fail").then(|| format!("failed: {reason}")),
+            reason,
+        }
+    }
+}
+
+fn parse_type(text: &str, objects: &Objects) -> Option<Type> {
     let text = text.trim();
     let opaque = |name: &str| Type::Opaque(name.into(), [].into());
     Some(match text {
@@ -110,14 +191,16 @@ fn parse_type(text: &str) -> Option<Type> {
         "cidr" => opaque("net.CIDR"),
         "quantity" => opaque("kubernetes.Quantity"),
         "url" => opaque("kubernetes.URL"),
+        "authorizer" => authorizer_type(),
+        name if objects.has_type(name) => Type::Object(name.into()),
         _ => {
             let (outer, inner) = text.strip_suffix(')')?.split_once('(')?;
             match outer {
-                "list" => Type::list(parse_type(inner)?),
-                "optional" => Type::optional(parse_type(inner)?),
+                "list" => Type::list(parse_type(inner, objects)?),
+                "optional" => Type::optional(parse_type(inner, objects)?),
                 "map" => {
                     let (key, value) = inner.split_once(',')?;
-                    Type::map(parse_type(key)?, parse_type(value)?)
+                    Type::map(parse_type(key, objects)?, parse_type(value, objects)?)
                 }
                 _ => return None,
             }
@@ -163,6 +246,8 @@ fn tagged<'a>(tag: &str, inner: &'a Json) -> Value<'a> {
         "$timestamp" => {
             cel::timestamp::Timestamp::parse(&text).map_or(Value::Null, Value::Timestamp)
         }
+        "$ip" | "$quantity" => computed(&format!("{}({text:?})", &tag[1..])),
+        "$authorizer" => AuthorizerValue::new(Arc::new(Judge(text))).into(),
         "$map" => {
             let pairs = inner.as_array().into_iter().flatten();
             let map: Map<'a> = pairs.map(|pair| (read(&pair[0]), read(&pair[1]))).collect();
@@ -170,6 +255,17 @@ fn tagged<'a>(tag: &str, inner: &'a Json) -> Value<'a> {
         }
         _ => Value::Null,
     }
+}
+
+/// The value of an expression without variables.
+fn computed<'a>(source: &str) -> Value<'a> {
+    let program = Environment::for_stored_expressions()
+        .compile(source)
+        .ok()
+        .and_then(|checked| Program::new(&checked).ok());
+    program
+        .and_then(|program| program.evaluate(&(), Limits::default()).value.ok())
+        .unwrap_or(Value::Null)
 }
 
 fn decode_base64(text: &str) -> Vec<u8> {
