@@ -89,6 +89,27 @@ fn names_and_scope_are_checked() {
 }
 
 #[test]
+fn the_first_version_is_named_twice_and_generated_names_are_refused() {
+    const LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', \
+                         start with an alphabetic character, and end with an alphanumeric character \
+                         (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+                         '[a-z]([-a-z0-9]*[a-z0-9])?')";
+    check(
+        |object| object.list_at_mut(&["spec", "versions"])[0].set(&["name"], "V1"),
+        &[
+            &format!("spec.versions[0].name: Invalid value: \"V1\": {LABEL}"),
+            &format!("spec.version: Invalid value: \"V1\": {LABEL}"),
+        ],
+    );
+    check(
+        |object| object.set(&["metadata", "generateName"], "widgets-"),
+        &[
+            "metadata.generateName: Invalid value: \"widgets-\": must be spec.names.plural+\".\"+spec.group",
+        ],
+    );
+}
+
+#[test]
 fn schemas_that_all_versions_share_are_named_validation() {
     let spoil = |object: &mut Value, index: usize| {
         let path = ["properties", "spec", "properties", "color", "type"];
