@@ -189,11 +189,14 @@ pub fn sample_controller(stage: &mut Stage<'_>) -> Result<()> {
         stage.wait_rollout("sample", "deployment/sample-controller")
     });
     ensure!(runs, "nothing can be judged without it");
-    let foo = std::fs::read_to_string(examples.join("example-foo.yaml"))?;
+    let manifest = std::fs::read_to_string(examples.join("example-foo.yaml"))?;
     stage.check(
         "a Foo becomes a Deployment whose pod is counted in its status",
         |stage| {
-            stage.k_with(&["apply", "--server-side", "-n", "sample", "-f", "-"], &foo)?;
+            stage.k_with(
+                &["apply", "--server-side", "-n", "sample", "-f", "-"],
+                &manifest,
+            )?;
             let counted = stage.eventually(|| {
                 let deployment = stage.get(&["deployment/example-foo", "-n", "sample"])?;
                 is(
@@ -201,8 +204,8 @@ pub fn sample_controller(stage: &mut Stage<'_>) -> Result<()> {
                     "/metadata/ownerReferences/0/kind",
                     &json!("Foo"),
                 )?;
-                let foo = stage.get(&["foo/example-foo", "-n", "sample"])?;
-                is(&foo, "/status/availableReplicas", &json!(1))
+                let object = stage.get(&["foo/example-foo", "-n", "sample"])?;
+                is(&object, "/status/availableReplicas", &json!(1))
             });
             stage.with_logs("sample", counted)
         },
@@ -235,8 +238,8 @@ pub fn sample_controller(stage: &mut Stage<'_>) -> Result<()> {
                 patch,
             ])?;
             stage.eventually(|| {
-                let foo = stage.get(&["foo/example-foo", "-n", "sample"])?;
-                is(&foo, "/status/availableReplicas", &json!(2))
+                let object = stage.get(&["foo/example-foo", "-n", "sample"])?;
+                is(&object, "/status/availableReplicas", &json!(2))
             })?;
             let events = stage.k(&["events", "-n", "sample", "--for=foo/example-foo"])?;
             says(&events, &["Foo synced successfully"])
