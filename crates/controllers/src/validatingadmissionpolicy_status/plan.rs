@@ -116,6 +116,8 @@ fn built_in_kind(group: &str, version: &str, resource: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyStatus;
+
     use super::*;
 
     fn policy() -> Value {
@@ -142,25 +144,26 @@ mod tests {
 
     #[test]
     fn a_policy_is_checked_once_for_each_generation() {
-        let at = |generation: i64, observed: Option<i64>| {
-            let mut policy = ValidatingAdmissionPolicy::default();
-            policy.metadata.generation = Some(generation);
-            policy.status = Some(Default::default());
-            if let Some(status) = &mut policy.status {
-                status.observed_generation = observed;
-            }
-            is_due(&policy)
+        let at = |generation: i64, status: Option<ValidatingAdmissionPolicyStatus>| {
+            is_due(&ValidatingAdmissionPolicy {
+                metadata: kube::api::ObjectMeta {
+                    generation: Some(generation),
+                    ..Default::default()
+                },
+                status,
+                ..Default::default()
+            })
+        };
+        let observed = |generation: Option<i64>| {
+            Some(ValidatingAdmissionPolicyStatus {
+                observed_generation: generation,
+                ..Default::default()
+            })
         };
         assert!(at(1, None));
-        assert!(at(2, Some(1)));
-        assert!(!at(2, Some(2)));
-        assert!(is_due(&ValidatingAdmissionPolicy {
-            metadata: kube::api::ObjectMeta {
-                generation: Some(1),
-                ..Default::default()
-            },
-            ..Default::default()
-        }));
+        assert!(at(1, observed(None)));
+        assert!(at(2, observed(Some(1))));
+        assert!(!at(2, observed(Some(2))));
     }
 
     #[test]

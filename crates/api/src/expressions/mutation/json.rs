@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 3 << 20;
 /// What an item or field counts beside its text.
 const PER_NODE: usize = 4;
 /// The largest whole number that every reader of JSON reads as it is; larger ones are text.
-const LARGEST_SAFE: i64 = (1 << 53) - 1;
+const LARGEST_SAFE: u64 = (1 << 53) - 1;
 
 /// Why a value cannot be written as a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,16 +98,16 @@ impl Writer<'_> {
         Ok(match value {
             Value::Null => document::Value::Null,
             Value::Bool(value) => document::Value::Bool(*value),
-            Value::Int(number) if is_protobuf && number.abs() > LARGEST_SAFE => {
+            Value::Int(number) if is_protobuf && number.unsigned_abs() > LARGEST_SAFE => {
                 number.to_string().into()
             }
             Value::Int(number) => document::Value::Integer(*number),
+            Value::Uint(number) if is_protobuf && *number > LARGEST_SAFE => {
+                number.to_string().into()
+            }
             Value::Uint(number) => match i64::try_from(*number) {
-                Ok(number) if !is_protobuf || number <= LARGEST_SAFE => {
-                    document::Value::Integer(number)
-                }
-                _ if is_protobuf => number.to_string().into(),
-                _ => document::Value::Float(*number as f64),
+                Ok(number) => document::Value::Integer(number),
+                Err(_) => document::Value::Float(*number as f64),
             },
             Value::Double(number) if number.is_finite() => document::Value::Float(*number),
             Value::String(text) => {

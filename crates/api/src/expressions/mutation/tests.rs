@@ -223,11 +223,13 @@ fn a_patch_that_does_not_apply_is_refused_in_upstreams_words() {
 fn values_of_patches_are_written_as_protocol_buffers_write_json() {
     let text = r#"[JSONPatch{op: "add", path: "/metadata/annotations", value: {
         "bytes": dyn(b"abc"), "duration": dyn(duration("90s")), "large": dyn(9007199254740993),
+        "least": dyn(-9223372036854775808), "most": dyn(18446744073709551615u),
         "small": dyn(3), "time": dyn(timestamp("2026-01-02T03:04:05Z")), "nothing": dyn(null),
     }}]"#;
     let made = patched(text, &pod()).unwrap().unwrap();
     let expected = document!({
         "bytes": "YWJj", "duration": "90s", "large": "9007199254740993", "small": 3,
+        "least": "-9223372036854775808", "most": "18446744073709551615",
         "time": "2026-01-02T03:04:05Z", "nothing": null,
     });
     assert_eq!(made.at(&["metadata", "annotations"]), Some(&expected));

@@ -116,10 +116,8 @@ fn variables_have_the_types_of_their_expressions() {
 #[test]
 fn parameters_have_the_types_of_their_kind() {
     let typed = ParamTypes::Known(KindSchema::BuiltIn(CONFIG_MAP));
-    let policy_with = |text: &str| policy(text);
-    let found = |text: &str, params: &ParamTypes| {
-        warnings(&policy_with(text), &deployments(), params).len()
-    };
+    let found =
+        |text: &str, params: &ParamTypes| warnings(&policy(text), &deployments(), params).len();
     assert_eq!(found("params.data['a'] == 'b'", &typed), 0);
     assert_eq!(found("params.spec == 'b'", &typed), 1);
     assert_eq!(found("params.spec == 'b'", &ParamTypes::Unknown), 0);
