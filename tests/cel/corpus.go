@@ -3,6 +3,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -167,6 +168,68 @@ func jsonOf(value *expr.Value) (any, bool) {
 		return map[string]any{"$map": pairs}, true
 	}
 	return nil, false
+}
+
+//go:embed documented.txt
+var documentedExpressions string
+
+// documented are the folders whose comments explain libraries with examples.
+var documented = map[string][]string{
+	"github.com/google/cel-go": {"ext", "cel"},
+	"k8s.io/apiserver":         {"pkg/cel/library"},
+}
+
+// inDocumentation reads the examples of Kubernetes' documentation and of the comments on the libraries.
+func inDocumentation() ([]Case, error) {
+	variables, err := variablesOfTests()
+	if err != nil {
+		return nil, err
+	}
+	variables.Declare["authorizer"] = "authorizer"
+	variables.Vars["authorizer"] = json.RawMessage(`{"$authorizer":"alice"}`)
+	variables.With = []string{"jsonpatch"}
+	var cases []Case
+	seen := map[string]bool{}
+	add := func(name, text string) {
+		text = strings.TrimSpace(text)
+		if text == "" || strings.HasPrefix(text, "#") || seen[text] {
+			return
+		}
+		seen[text] = true
+		made := variables
+		made.Name, made.Expr = name, text
+		cases = append(cases, made)
+	}
+	for _, line := range strings.Split(documentedExpressions, "\n") {
+		add("documentation", line)
+	}
+	for _, module := range sortedKeys(documented) {
+		directory, err := moduleDirectory(module)
+		if err != nil {
+			return nil, err
+		}
+		for _, folder := range documented[module] {
+			files, err := filepath.Glob(filepath.Join(directory, folder, "*.go"))
+			if err != nil {
+				return nil, err
+			}
+			for _, file := range files {
+				parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+				if err != nil {
+					return nil, err
+				}
+				for _, group := range parsed.Comments {
+					for _, line := range strings.Split(group.Text(), "\n") {
+						// Code is indented; what it answers is after a comment of its own.
+						if code, _, _ := strings.Cut(line, "//"); strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "    ") {
+							add(folder+"/"+filepath.Base(file), code)
+						}
+					}
+				}
+			}
+		}
+	}
+	return cases, nil
 }
 
 // quoted are the modules and folders whose tests are full of expressions.

@@ -21,7 +21,7 @@ func judge(arguments []string) int {
 	seed := flags.Uint64("seed", 1, "what they are generated from")
 	known := flags.String("known", "", "file of the differences that are known")
 	shown := flags.Int("show", 20, "how many differences of each kind are shown")
-	only := flags.String("only", "", "specification, tests or generated")
+	only := flags.String("only", "", "specification, documentation, tests or generated")
 	flags.Parse(arguments)
 
 	differences, err := readKnown(*known)
@@ -41,6 +41,7 @@ func judge(arguments []string) int {
 		read func() ([]Case, error)
 	}{
 		{"specification", specification},
+		{"documentation", inDocumentation},
 		{"tests", quotedInTests},
 		{"generated", func() ([]Case, error) { return generated(*seed, *count), nil }},
 	} {

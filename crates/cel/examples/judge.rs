@@ -189,8 +189,8 @@ fn parse_type(text: &str, objects: &Objects) -> Option<Type> {
         "type" => Type::of_types(),
         "ip" => opaque("net.IP"),
         "cidr" => opaque("net.CIDR"),
-        "quantity" => opaque("kubernetes.Quantity"),
-        "url" => opaque("kubernetes.URL"),
+        "quantity" => Type::Object("kubernetes.Quantity".into()),
+        "url" => Type::Object("kubernetes.URL".into()),
         "authorizer" => authorizer_type(),
         name if objects.has_type(name) => Type::Object(name.into()),
         _ => {

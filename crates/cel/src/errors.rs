@@ -100,7 +100,8 @@ fn write_with_line(
     write!(
         formatter,
         "ERROR: <input>:{number}:{}: {message}",
-        column + 1
+        // An empty text has no first column.
+        column + usize::from(!source.is_empty())
     )?;
     if source.is_empty() || line.len() > MAX_LINE {
         return Ok(());

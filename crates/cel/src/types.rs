@@ -77,9 +77,13 @@ impl Type {
         }
     }
 
-    /// The type `type` itself, which has no parameter. An error stands in its place.
+    /// The type `type` itself, which has no parameter. A parameter without a name stands in its place.
     pub fn of_types() -> Type {
-        Type::Type(Arc::new(Type::Error))
+        Type::Type(Arc::new(Type::Param(Name::from(""))))
+    }
+
+    pub(crate) fn is_of_types(&self) -> bool {
+        matches!(self, Type::Type(of) if matches!(&**of, Type::Param(name) if name.is_empty()))
     }
 
     /// A type within, such as the key and the value of a map.
@@ -88,7 +92,7 @@ impl Type {
             (Type::List(item), 0) => Some(item),
             (Type::Map(entry), 0) => Some(&entry.0),
             (Type::Map(entry), 1) => Some(&entry.1),
-            (Type::Type(of), 0) if **of != Type::Error => Some(of),
+            (Type::Type(of), 0) if !self.is_of_types() => Some(of),
             (Type::Opaque(_, parameters), index) => parameters.get(index),
             _ => None,
         }

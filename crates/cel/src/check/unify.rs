@@ -215,6 +215,7 @@ impl Unifier {
                 }
                 (!new.is_empty()).then(|| Type::Opaque(name.clone(), new.into()))
             }
+            _ if of.is_of_types() => None,
             Type::Type(inner) => {
                 let new = self.changed(inner, is_final)?;
                 Some(Type::Type(Arc::new(new)))

@@ -22,7 +22,6 @@ const SECOND_STRINGS: u32 = 29;
 const SETS: u32 = 29;
 const NETWORK: u32 = 30;
 const FORMATS: u32 = 31;
-const AUTHORIZER_SELECTORS: u32 = 31;
 const SEMVER: u32 = 33;
 
 /// The overloads of all libraries of a version, in the order in which upstream declares them.
@@ -35,6 +34,7 @@ pub fn overloads(minor: u32) -> Vec<Overload> {
             overloads.extend(library());
         }
     };
+    // The selectors came with 1.31, but upstream declares them for every version that has the rest.
     since(AUTHORIZER, authorizer::overloads);
     since(OPTIONALS, optionals::overloads);
     since(QUANTITY, quantity::overloads);
@@ -46,7 +46,7 @@ pub fn overloads(minor: u32) -> Vec<Overload> {
     since(NETWORK, net::ip_overloads);
     since(NETWORK, net::cidr_overloads);
     since(FORMATS, format::overloads);
-    since(AUTHORIZER_SELECTORS, authorizer::selector_overloads);
+    since(AUTHORIZER, authorizer::selector_overloads);
     since(TWO_VARIABLES, maps::overloads);
     since(SEMVER, semver::overloads);
     since(EXTENDED_LISTS, lists::extended::overloads);

@@ -252,6 +252,9 @@ impl<'c> Compiler<'c> {
             [overload] => Some(Arc::clone(overload)),
             _ => None,
         };
+        let is_pattern_constant = arguments
+            .get(1)
+            .is_some_and(|pattern| matches!(self.constants.get(*pattern), Some(Value::String(_))));
         let kind = match &*call.function {
             "_+_" => CallKind::Add,
             "cel.@mapInsert" => CallKind::MapInsert,
@@ -265,20 +268,11 @@ impl<'c> Compiler<'c> {
                 }
                 _ => CallKind::Plain,
             },
-            "find" | "findAll"
-                if arguments
-                    .get(1)
-                    .is_some_and(|pattern| self.is_constant(*pattern)) =>
-            {
-                CallKind::Finds
-            }
+            "find" | "findAll" if is_pattern_constant => CallKind::Finds,
             _ => CallKind::Plain,
         };
         let ends_at_error = cost::ends_at_error(function, overload.as_deref(), arguments.len())
-            || (matches!(&*call.function, "matches" | "find" | "findAll")
-                && arguments
-                    .get(1)
-                    .is_some_and(|pattern| self.is_constant(*pattern)));
+            || (is_pattern_constant && matches!(&*call.function, "matches" | "find" | "findAll"));
         self.code.calls.push(Call {
             cost: cost::of_overload(overload.as_ref().map_or("", |overload| overload.id)),
             asks_library: cost::is_of_library(&call.function),

@@ -7,6 +7,7 @@ use crate::function::{EvalError, Implementation, Overload};
 use crate::libraries::bounds::{check_items, check_product};
 use crate::libraries::declare::{global, list, member, message, parameter};
 use crate::standard;
+use crate::standard::arithmetic::without_trait;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -152,14 +153,16 @@ fn push_flat<'a>(flat: &mut Vec<Value<'a>>, list: &Value<'a>, depth: i64) -> Res
 fn sort<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
         [list] if list.list_len().is_some() => sorted(list, list),
-        _ => Err(message("no such overload: sort")),
+        [other] => Err(without_trait(other, "sort")),
+        _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 fn sort_by_keys<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
         [list, keys] if list.list_len().is_some() => sorted(list, keys),
-        _ => Err(message("no such overload: @sortByAssociatedKeys")),
+        [other, _] => Err(without_trait(other, "@sortByAssociatedKeys")),
+        _ => Err(EvalError::NoSuchOverload),
     }
 }
 
