@@ -1,6 +1,7 @@
 //! Judges that set up machines of their own: the images of the conformance suite, parts of the
-//! control plane and nodes that change places with upstream's, real software of others, and virtual machines. Each needs
-//! root, and most need Go. What they do to the machine is undone by [`cleanup`] however they end.
+//! control plane and nodes that change places with upstream's, software of others, and virtual
+//! machines. Each needs root, and most need Go. What they do to the machine is undone by
+//! [`cleanup`] however they end.
 
 pub mod cleanup;
 mod command;

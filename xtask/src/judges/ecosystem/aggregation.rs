@@ -27,6 +27,7 @@ pub fn judge(stage: &mut Stage<'_>) -> Result<()> {
             "deployment",
         ];
         stage.apply_files(&parts.map(part))?;
+        stage.apply(&stage.manifest("sample-apiserver.yaml")?)?;
         stage.wait_rollout("wardle", "deployment/wardle-server")?;
         stage.apply_files(&[part("apiservice")])?;
         let available = stage.k(&[

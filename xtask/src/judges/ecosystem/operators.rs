@@ -32,7 +32,7 @@ pub fn prometheus(stage: &mut Stage<'_>) -> Result<()> {
     stage.apply(&stage.manifest("prometheus.yaml")?)?;
     let namespace = ["-n", "monitored"];
     let get = |stage: &Stage<'_>, object: &str| stage.get(&[&[object], &namespace[..]].concat());
-    stage.check(
+    let made = stage.check(
         "a Prometheus becomes a StatefulSet, which it owns",
         |stage| {
             let made = stage.eventually(|| {
@@ -47,6 +47,7 @@ pub fn prometheus(stage: &mut Stage<'_>) -> Result<()> {
             stage.with_logs("default", made)
         },
     );
+    ensure!(made, "nothing can be judged without it");
     stage.check(
         "its configuration is a Secret with the targets of the ServiceMonitor",
         |stage| {

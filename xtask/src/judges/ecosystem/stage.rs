@@ -14,7 +14,7 @@ use crate::judges::command::{command, output, sh, start, succeeds, text, wait_fo
 use crate::judges::setting::{Setting, variable};
 
 /// How long anything may take; the machine may be slow and the binary unoptimised.
-const PATIENCE: u64 = 180;
+const PATIENCE: u64 = 150;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub struct Stage<'a> {
