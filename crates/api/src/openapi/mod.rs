@@ -107,10 +107,12 @@ impl Documents {
 
     /// The document at `/openapi/v3`, which lists the others.
     pub fn v3_index(&self, kinds: Kinds<'_>) -> Document {
-        let mut paths = Object::default();
+        // Sorted once: there may be thousands.
+        let mut paths: Vec<(String, Value)> = Vec::new();
         let mut list = |path: &str, etag: &str| {
             let url = format!("/openapi/v3/{path}?hash={etag}");
-            paths.insert(path, crate::document!({"serverRelativeURL": url}));
+            let entry = crate::document!({"serverRelativeURL": url});
+            paths.push((path.to_string(), entry));
         };
         for (path, document) in self.general() {
             list(path, &document.etag);
@@ -130,7 +132,7 @@ impl Documents {
             }
         }
         let mut index = Value::object();
-        index.set(&["paths"], paths);
+        index.set(&["paths"], Object::from_iter(paths));
         Document::new(index.to_json())
     }
 
