@@ -1,8 +1,8 @@
 // The CEL judge: Kubernetes' own expression language beside ours.
 //
 // Without arguments it answers cases from standard input, one JSON object per line. With
-// "judge -subject SUBJECT" it gives the same cases to the program SUBJECT and compares. "generate"
-// prints generated expressions.
+// "judge -subject SUBJECT" it gives the same cases to the program SUBJECT and compares. "bench"
+// measures both sides, "generate" prints generated expressions.
 package main
 
 import (
@@ -17,6 +17,8 @@ func main() {
 		switch os.Args[1] {
 		case "judge":
 			os.Exit(judge(os.Args[2:]))
+		case "bench":
+			os.Exit(bench(os.Args[2:]))
 		case "generate":
 			os.Exit(generate(os.Args[2:]))
 		}

@@ -34,6 +34,8 @@ type Case struct {
 	Declare map[string]string `json:"declare,omitempty"`
 	// The values of variables, as values.go reads them.
 	Vars map[string]json.RawMessage `json:"vars,omitempty"`
+	// Asks for how long an evaluation takes.
+	Measure bool `json:"measure,omitempty"`
 	// Asks for the tree with the numbers of its nodes.
 	Ast bool `json:"ast,omitempty"`
 }
@@ -51,9 +53,16 @@ type Answer struct {
 	// The error of evaluating.
 	Error string `json:"error,omitempty"`
 	// The cost of evaluating.
-	Cost *uint64 `json:"cost,omitempty"`
+	Cost     *uint64   `json:"cost,omitempty"`
+	Measured *Measured `json:"measured,omitempty"`
 	// The side failed in a way that no user should see.
 	Crash string `json:"crash,omitempty"`
+}
+
+// Measured is the mean of many evaluations.
+type Measured struct {
+	Nanoseconds float64 `json:"nanoseconds"`
+	Allocations float64 `json:"allocations"`
 }
 
 type sizes map[string]uint64
@@ -100,37 +109,10 @@ func ask(question Case) (answer Answer) {
 			answer.Crash = fmt.Sprint(reason)
 		}
 	}()
-	env, err := baseEnvironment(question.Version)
+	env, err := questionEnvironment(question)
 	if err != nil {
 		answer.Crash = err.Error()
 		return answer
-	}
-	var options []cel.EnvOption
-	for _, name := range question.With {
-		switch name {
-		case "bind":
-			options = append(options, ext.Bindings(ext.BindingsVersion(0)))
-		case "jsonpatch":
-			options = append(options, library.JSONPatch())
-		}
-	}
-	if len(question.Objects) > 0 {
-		options = append(options, cel.CustomTypeProvider(&objects{Provider: env.CELTypeProvider(), known: question.Objects}))
-	}
-	for _, name := range sortedKeys(question.Declare) {
-		kind, err := parseType(question.Declare[name], question.Objects)
-		if err != nil {
-			answer.Crash = err.Error()
-			return answer
-		}
-		options = append(options, cel.Variable(name, kind))
-	}
-	if len(options) > 0 {
-		env, err = env.Extend(options...)
-		if err != nil {
-			answer.Crash = err.Error()
-			return answer
-		}
 	}
 	ast, issues := env.Compile(question.Expr)
 	if issues != nil && issues.Err() != nil {
@@ -156,14 +138,10 @@ func ask(question Case) (answer Answer) {
 		answer.Error = "program: " + err.Error()
 		return answer
 	}
-	activation := map[string]any{}
-	for name, text := range question.Vars {
-		value, err := readValue(text)
-		if err != nil {
-			answer.Crash = err.Error()
-			return answer
-		}
-		activation[name] = value
+	activation, err := questionVariables(question.Vars)
+	if err != nil {
+		answer.Crash = err.Error()
+		return answer
 	}
 	value, details, err := program.Eval(activation)
 	if err != nil {
@@ -175,4 +153,50 @@ func ask(question Case) (answer Answer) {
 		answer.Cost = details.ActualCost()
 	}
 	return answer
+}
+
+// questionEnvironment has everything that an expression may use.
+func questionEnvironment(question Case) (*cel.Env, error) {
+	env, err := baseEnvironment(question.Version)
+	if err != nil {
+		return nil, err
+	}
+	var options []cel.EnvOption
+	for _, name := range question.With {
+		switch name {
+		case "bind":
+			options = append(options, ext.Bindings(ext.BindingsVersion(0)))
+		case "jsonpatch":
+			options = append(options, library.JSONPatch())
+		}
+	}
+	if len(question.Objects) > 0 {
+		options = append(options, cel.CustomTypeProvider(&objects{Provider: env.CELTypeProvider(), known: question.Objects}))
+	}
+	for _, name := range sortedKeys(question.Declare) {
+		kind, err := parseType(question.Declare[name], question.Objects)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, cel.Variable(name, kind))
+	}
+	if len(options) > 0 {
+		env, err = env.Extend(options...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return env, nil
+}
+
+// questionProgram compiles an expression as Kubernetes does.
+func questionProgram(env *cel.Env, question Case) (cel.Program, error) {
+	ast, issues := env.Compile(question.Expr)
+	if issues != nil && issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	return env.Program(ast,
+		cel.CostLimit(celconfig.PerCallLimit),
+		cel.CostTracking(&library.CostEstimator{SizeEstimator: sizes(question.Sizes)}),
+		cel.InterruptCheckFrequency(celconfig.CheckFrequency))
 }

@@ -1,11 +1,18 @@
 //! Answers the judge of `tests/cel` with our side: one case per line in, one answer per line out, with
 //! the fields of `tests/cel/oracle.go` and values written as `tests/cel/values.go` does.
 
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts cannot be written without it"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cel::ast::Name;
 use cel::function::{SizeBounds, SizeEstimate};
@@ -100,6 +107,9 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
         cost: Some(PER_CALL_LIMIT),
         interrupted: None,
     };
+    if case["measure"].as_bool() == Some(true) {
+        answer.insert("measured".to_owned(), measure(&program, &variables, limits));
+    }
     let outcome = program.evaluate(&variables, limits);
     answer.insert("cost".to_owned(), outcome.cost.into());
     match outcome.value {
@@ -108,6 +118,58 @@ fn ask(case: &Json, environments: &mut BTreeMap<String, Environment>) -> Json {
     };
     answer.into()
 }
+
+/// The mean of many evaluations, after some that warm the thread up.
+fn measure(program: &Program, variables: &Vec<(&str, Value<'_>)>, limits: Limits<'_>) -> Json {
+    const COUNT: u32 = 200_000;
+    let run = |count| {
+        for _ in 0..count {
+            std::hint::black_box(program.evaluate(variables, limits).cost);
+        }
+    };
+    run(COUNT / 10);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let began = now();
+    run(COUNT);
+    let took = now() - began;
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    json!({
+        "nanoseconds": took * 1e9 / f64::from(COUNT),
+        "allocations": allocations as f64 / f64::from(COUNT),
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a benchmark measures the time that passes"
+)]
+fn now() -> f64 {
+    use std::time::Instant;
+    static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// Counts what is allocated.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: All calls go to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: The caller keeps the contract of `GlobalAlloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: The caller keeps the contract of `GlobalAlloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Objects with declared fields.
 struct Objects(Json);
