@@ -242,6 +242,9 @@ func patchCases(sample *Sample) []Case {
 			session.Do(Request{Method: "PATCH", Path: path + "/absent", ContentType: absent, Body: `{}`})
 		}))
 	}
+	if sample.Passing {
+		return cases // Several writes in a row meet those of the server itself.
+	}
 	cases = append(cases, single(sample, "apply", func(session *Session, path string, object map[string]any) {
 		target := path + "/" + Text(object, "metadata", "name")
 		session.Do(Request{Method: "PATCH", Path: target, Query: "fieldManager=one", ContentType: applyPatch, Body: object})

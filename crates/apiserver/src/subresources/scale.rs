@@ -140,10 +140,11 @@ fn replaced(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, St
     let replicas = replicas_of(resource, old, scale)?;
     let mut new = old.clone();
     set_replicas(resource, &mut new, replicas);
-    new.set(
-        &["metadata", "resourceVersion"],
-        scale.str_at(&["metadata", "resourceVersion"]),
-    );
+    let version = scale.str_at(&["metadata", "resourceVersion"]);
+    // A custom resource cannot be updated without one: then it is the one that was read.
+    if !version.is_empty() || !resource.is_custom() {
+        new.set(&["metadata", "resourceVersion"], version);
+    }
     Ok(new)
 }
 
