@@ -11,8 +11,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use cel::ast::Name;
 use cel::function::{SizeBounds, SizeEstimate};
@@ -139,14 +140,14 @@ fn measure(program: &Program, variables: &Vec<(&str, Value<'_>)>, limits: Limits
     })
 }
 
-#[expect(
+/// Seconds since the first call.
+#[allow(
     clippy::disallowed_methods,
     reason = "a benchmark measures the time that passes"
 )]
 fn now() -> f64 {
-    use std::time::Instant;
-    static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    BEGAN.get_or_init(Instant::now).elapsed().as_secs_f64()
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(|| Instant::now()).elapsed().as_secs_f64()
 }
 
 /// Counts what is allocated.
