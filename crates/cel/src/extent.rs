@@ -5,7 +5,6 @@
 //! relies on both bounds; values of the host are bounded by the decoder of its documents.
 
 use crate::error::EvalError;
-use crate::value::Value;
 
 /// Far more than the nesting of a text, which is at most 250.
 const MAX_DEPTH: u32 = 400;
@@ -20,32 +19,27 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Adds a part of the value.
-    pub fn add(&mut self, part: &Value<'_>) {
+    /// Adds a part of the value; `within` is the extent of a part that has parts itself.
+    pub fn add(&mut self, within: Option<Extent>) {
         self.parts = self.parts.saturating_add(1);
-        if matches!(
-            part,
-            Value::List(_) | Value::Map(_) | Value::Object(_) | Value::Optional(Some(_))
-        ) {
-            let within = part.extent();
+        if let Some(within) = within {
             self.depth = self.depth.max(within.depth + 1);
             self.parts = self.parts.saturating_add(within.parts);
         }
     }
-}
 
-/// Refuses values that nobody could walk.
-pub fn check(value: &Value<'_>) -> Result<(), EvalError> {
-    let extent = value.extent();
-    if extent.depth > MAX_DEPTH {
-        return Err(EvalError::Message(format!(
-            "the value is nested more than {MAX_DEPTH} times"
-        )));
+    /// Refuses values that are too deep or too large to be walked.
+    pub fn check(self) -> Result<(), EvalError> {
+        if self.depth > MAX_DEPTH {
+            return Err(EvalError::Message(format!(
+                "the value is nested more than {MAX_DEPTH} times"
+            )));
+        }
+        if self.parts > MAX_PARTS {
+            return Err(EvalError::Message(format!(
+                "the value has more than {MAX_PARTS} parts"
+            )));
+        }
+        Ok(())
     }
-    if extent.parts > MAX_PARTS {
-        return Err(EvalError::Message(format!(
-            "the value has more than {MAX_PARTS} parts"
-        )));
-    }
-    Ok(())
 }

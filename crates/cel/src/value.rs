@@ -177,7 +177,7 @@ impl<'a> List<'a> {
     pub fn new(items: Vec<Value<'a>>) -> List<'a> {
         let mut extent = Extent::default();
         for item in &items {
-            extent.add(item);
+            extent.add(item.extent());
         }
         List { items, extent }
     }
@@ -187,7 +187,7 @@ impl<'a> Extend<Value<'a>> for List<'a> {
     fn extend<T: IntoIterator<Item = Value<'a>>>(&mut self, items: T) {
         let extent = &mut self.extent;
         self.items
-            .extend(items.into_iter().inspect(|item| extent.add(item)));
+            .extend(items.into_iter().inspect(|item| extent.add(item.extent())));
     }
 }
 
@@ -203,7 +203,7 @@ impl<'a> Object<'a> {
     pub fn new(type_name: Name, fields: Vec<(Name, Value<'a>)>) -> Object<'a> {
         let mut extent = Extent::default();
         for (_, value) in &fields {
-            extent.add(value);
+            extent.add(value.extent());
         }
         Object {
             type_name,
@@ -233,18 +233,18 @@ impl<'a> Value<'a> {
         Value::Optional(Some(Arc::new(value)))
     }
 
-    /// How deep and how large the value is.
-    pub(crate) fn extent(&self) -> Extent {
+    /// How deep and how large a value is that has parts.
+    pub(crate) fn extent(&self) -> Option<Extent> {
         match self {
-            Value::List(list) => list.extent,
-            Value::Map(map) => map.extent,
-            Value::Object(object) => object.extent,
+            Value::List(list) => Some(list.extent),
+            Value::Map(map) => Some(map.extent),
+            Value::Object(object) => Some(object.extent),
             Value::Optional(Some(value)) => {
                 let mut extent = Extent::default();
-                extent.add(value);
-                extent
+                extent.add(value.extent());
+                Some(extent)
             }
-            _ => Extent::default(),
+            _ => None,
         }
     }
 }
@@ -315,8 +315,8 @@ impl<'a> Map<'a> {
 
     /// Adds an entry, or replaces the value of a key of the same type and value.
     pub fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
-        self.extent.add(&key);
-        self.extent.add(&value);
+        self.extent.add(key.extent());
+        self.extent.add(value.extent());
         match self.position(&key) {
             Some(position) => self.entries[position].1 = value,
             None => {

@@ -6,7 +6,6 @@ use super::machine::Machine;
 use super::operation::{Call, CallKind, List, Map, Object};
 use super::{cost, dispatch};
 use crate::error::EvalError;
-use crate::extent;
 use crate::go_text;
 use crate::value::{self, Value};
 use crate::work;
@@ -53,9 +52,12 @@ impl<'a> Machine<'_, 'a> {
         work::check()
     }
 
-    /// Pushes a value that was made, unless nobody could walk it.
+    /// Pushes a value that was made, unless it is too deep or too large to be walked.
     fn push_made(&mut self, result: Result<Value<'a>, EvalError>) {
-        self.push_result(result.and_then(|value| extent::check(&value).map(|()| value)));
+        self.push_result(result.and_then(|value| {
+            value.extent().unwrap_or_default().check()?;
+            Ok(value)
+        }));
     }
 
     fn add(&mut self, call: &Call, from: usize) -> Result<Value<'a>, EvalError> {

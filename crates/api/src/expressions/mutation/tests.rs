@@ -241,10 +241,7 @@ fn a_value_that_is_huge_when_written_is_refused() {
     for _ in 0..40 {
         value = Value::list(vec![value.clone(), value]);
     }
-    let object = cel::value::Object {
-        type_name: "Object".into(),
-        fields: vec![("spec".into(), value)],
-    };
+    let object = cel::value::Object::new("Object".into(), vec![("spec".into(), value)]);
     let made = apply_configuration(
         &Value::Object(std::sync::Arc::new(object)),
         Target::BuiltIn(POD),
