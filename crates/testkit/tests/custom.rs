@@ -324,6 +324,15 @@ async fn a_definition_deleted_during_writes_watches_and_a_collection_leaves_noth
     for round in 0..3 {
         establish(&cluster).await;
         let widgets = widgets(&cluster, "default");
+        // The garbage collector knows the kind when it deletes one whose owner never was.
+        let mut stray = widget("stray", json!({}));
+        stray["metadata"]["ownerReferences"] = owner("v1", "ConfigMap", "nobody", Some("none"));
+        create(&widgets, stray).await;
+        eventually("the garbage collector knows the kind", async || {
+            let left = widgets.get_opt("stray").await.expect("get");
+            left.is_none().then_some(())
+        })
+        .await;
         let parent = create(&maps, json!({"metadata": {"name": "parent"}})).await;
         for number in 0..12 {
             let mut one = widget(&format!("w{number}"), json!({}));

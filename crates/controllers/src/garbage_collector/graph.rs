@@ -1,6 +1,6 @@
 //! The graph of owners and dependents by UID, and what follows from it for each object. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use environment::work;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -22,10 +22,18 @@ pub enum NextStep {
     },
 }
 
+/// How many deleted owners are remembered.
+const MOST_DELETED: usize = 500;
+
 #[derive(Default)]
 pub struct Graph {
     nodes: BTreeMap<String, Node>,
     dependents: BTreeMap<String, BTreeSet<String>>,
+    /// Owners whose deletion was seen while they had dependents. Their kind may go with them, and the
+    /// API cannot be asked about a kind that it does not serve.
+    deleted: BTreeMap<String, Node>,
+    /// The UIDs of these, the oldest first.
+    deleted_order: VecDeque<String>,
 }
 
 impl Graph {
@@ -74,7 +82,23 @@ impl Graph {
         touched
     }
 
-    /// Forgets an object; its dependents and waiting owners are affected.
+    /// An object was deleted; its dependents and waiting owners are affected.
+    pub fn delete(&mut self, uid: &str) -> Vec<String> {
+        if let Some(node) = self.nodes.get(uid)
+            && self.dependents.contains_key(uid)
+            && self.deleted.insert(uid.to_string(), node.clone()).is_none()
+        {
+            self.deleted_order.push_back(uid.to_string());
+            if self.deleted_order.len() > MOST_DELETED
+                && let Some(oldest) = self.deleted_order.pop_front()
+            {
+                self.deleted.remove(&oldest);
+            }
+        }
+        self.remove(uid)
+    }
+
+    /// Forgets an object that may still be there; its dependents and waiting owners are affected.
     pub fn remove(&mut self, uid: &str) -> Vec<String> {
         let Some(node) = self.nodes.remove(uid) else {
             return Vec::new();
@@ -135,7 +159,11 @@ impl Graph {
 
     /// The standing of an owner; `None` if only the API knows.
     pub fn standing(&self, owner: &OwnerReference, namespace: &str) -> Option<Standing> {
-        let known = self.nodes.get(&owner.uid)?;
+        let Some(known) = self.nodes.get(&owner.uid) else {
+            let deleted = self.deleted.get(&owner.uid)?;
+            let is_meant = deleted.is_meant_by(owner, namespace);
+            return is_meant.then_some(Standing::Gone);
+        };
         if !known.is_meant_by(owner, namespace) {
             return None;
         }
@@ -194,6 +222,39 @@ mod tests {
     use super::super::node::fixtures::node;
     use super::super::plan::{Action, Propagation, decide};
     use super::*;
+
+    #[test]
+    fn an_owner_that_was_deleted_is_known_to_be_gone() {
+        let mut graph = Graph::default();
+        graph.put(node("owner", &[], &[], false));
+        graph.put(node("dependent", &["owner"], &[], false));
+        graph.put(node("other", &[], &[], false));
+        let reference = |uid: &str| node("x", &[uid], &[], false).owners[0].clone();
+        assert_eq!(graph.delete("owner"), ["dependent"]);
+        assert_eq!(graph.next_step("dependent"), NextStep::Examine);
+        let standing = graph.standing(&reference("owner"), "default");
+        assert_eq!(standing, Some(Standing::Gone));
+        // Another namespace cannot mean it.
+        assert_eq!(graph.standing(&reference("owner"), "elsewhere"), None);
+        // Nobody will ask about what had no dependents, and of kinds that go the objects may stay.
+        graph.delete("other");
+        assert_eq!(graph.standing(&reference("other"), "default"), None);
+        graph.remove("dependent");
+        assert_eq!(graph.standing(&reference("dependent"), "default"), None);
+    }
+
+    #[test]
+    fn only_so_many_deleted_owners_are_remembered() {
+        let mut graph = Graph::default();
+        for number in 0..2 * MOST_DELETED {
+            let owner = format!("owner-{number}");
+            graph.put(node(&owner, &[], &[], false));
+            graph.put(node(&format!("dependent-{number}"), &[&owner], &[], false));
+            graph.delete(&owner);
+        }
+        assert_eq!(graph.deleted.len(), MOST_DELETED);
+        assert_eq!(graph.deleted_order.len(), MOST_DELETED);
+    }
 
     #[test]
     fn a_dependent_is_examined_when_an_owner_is_gone() {

@@ -260,7 +260,7 @@ impl Monitors {
                         known.lock().remove(&ObjectKey::of(&*object));
                         graph
                             .lock()
-                            .remove(object.meta().uid.as_deref().unwrap_or_default())
+                            .delete(object.meta().uid.as_deref().unwrap_or_default())
                     }
                     Change::Resynced => continue,
                 };
