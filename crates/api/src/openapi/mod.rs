@@ -283,9 +283,9 @@ impl OfGroup {
 /// What every custom kind refers to.
 const META: [&str; 2] = [custom::OBJECT_META, custom::LIST_META];
 
-/// A definition of the table of types as v2 has it, by its name.
+/// A definition of the built-in kinds as v2 has it, by its name.
 pub fn built_in_definition(name: &str) -> Option<Value> {
-    let name = crate::schema::table().definition(name)?.name;
+    let name = definitions::built_in_name(name)?;
     let roots = std::collections::BTreeSet::from([name.into()]);
     definitions::reachable(&roots, &[], Version::V2).remove(name)
 }

@@ -176,3 +176,20 @@ fn the_index_makes_no_document() {
         before.body
     );
 }
+
+#[test]
+fn every_definition_of_the_built_in_kinds_is_known_by_its_name() {
+    let document = parsed(&documents().v2_json(kinds()));
+    let mut names = 0;
+    for (name, definition) in document.fields_at(&["definitions"]) {
+        let known = built_in_definition(name);
+        let known = known.unwrap_or_else(|| panic!("{name} is taken for another server's"));
+        assert_eq!(
+            known.get("properties").is_some(),
+            definition.get("properties").is_some()
+        );
+        names += 1;
+    }
+    assert!(names > 500, "{names}");
+    assert_eq!(built_in_definition("io.example.Other"), None);
+}
