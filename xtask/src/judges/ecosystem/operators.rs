@@ -109,22 +109,24 @@ pub fn prometheus(stage: &mut Stage<'_>) -> Result<()> {
         stage.wait_rollout("monitored", "statefulset/prometheus-shop")
     });
     stage.check(
-        "kubectl scale reaches the Prometheus through its scale subresource",
+        "kubectl scale changes the shards of the Prometheus",
         |stage| {
-            stage.k(&[
-                "scale",
-                "prometheus/shop",
+            // The scale of this kind is its number of shards.
+            let shard = [
+                "statefulset/prometheus-shop-shard-1",
                 "-n",
                 "monitored",
-                "--replicas=1",
-            ])?;
-            stage.eventually(|| {
-                is(
-                    &get(stage, "statefulset/prometheus-shop")?,
-                    "/spec/replicas",
-                    &json!(1),
-                )
-            })
+                "--ignore-not-found",
+            ];
+            for (replicas, is_there) in [("--replicas=2", true), ("--replicas=1", false)] {
+                stage.k(&["scale", "prometheus/shop", "-n", "monitored", replicas])?;
+                stage.eventually(|| {
+                    let found = stage.k(&[&["get"], &shard[..]].concat())?;
+                    ensure!(found.is_empty() != is_there, "after {replicas}: {found:?}");
+                    Ok(())
+                })?;
+            }
+            Ok(())
         },
     );
     stage.check("a StatefulSet that is deleted comes back", |stage| {
