@@ -18,22 +18,26 @@ pub(super) const GROUP_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGro
 pub(super) const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-/// Definitions that are not in the table of types, by name.
-const SPECIAL: [&str; 8] = [
-    "io.k8s.apimachinery.pkg.api.resource.Quantity",
-    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
-    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
-    "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
-    "io.k8s.apimachinery.pkg.runtime.RawExtension",
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-    INFO,
-    PATCH,
+/// Types whose definitions are not in the table.
+const SPECIAL: [Type; 10] = [
+    Type::Time,
+    Type::MicroTime,
+    Type::Fields,
+    Type::Quantity,
+    Type::IntOrString,
+    Type::Raw,
+    Type::Json,
+    Type::SchemaOrArray,
+    Type::SchemaOrBool,
+    Type::SchemaOrStrings,
 ];
 
 /// The name, if it is that of a definition of the built-in kinds.
 pub(super) fn built_in_name(name: &str) -> Option<&'static str> {
-    let special = SPECIAL.into_iter().find(|special| *special == name);
-    special.or_else(|| Some(table().definition(name)?.name))
+    let special = SPECIAL.iter().filter_map(definition_name);
+    let mut special = special.chain([INFO, PATCH]);
+    let found = special.find(|special| *special == name);
+    found.or_else(|| Some(table().definition(name)?.name))
 }
 
 /// The definitions that `roots` need, by name.
