@@ -330,6 +330,8 @@ async fn each_version_is_selected_by_its_own_fields() {
         &["selectableFields"],
         api::document!([{"jsonPath": ".spec.replicas"}]),
     );
+    // Upstream refuses fields of one version alone where the schemas of all versions are the same.
+    newer.set(&["schema", "openAPIV3Schema", "description"], "newer");
     definition.set(&["spec", "versions"], vec![version("v1", true), newer]);
     establish(&admin, &definition).await;
     for (name, replicas) in [("a", 1), ("b", 2), ("c", 2)] {
@@ -354,7 +356,7 @@ async fn each_version_is_selected_by_its_own_fields() {
     let rest = format!("{newer}&limit=1&continue={token}");
     let rest = admin.get(&rest).await.expect(200);
     assert_eq!(names(&rest), ["c"]);
-    assert!(!rest.has(&["metadata", "continue"]));
+    assert_eq!(rest.str_at(&["metadata", "continue"]), "");
     let mut events = admin.watch(&format!("{newer}&watch=true")).await;
     for name in ["b", "c"] {
         let (event, object) = events.next().await.unwrap();
