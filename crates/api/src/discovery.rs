@@ -315,7 +315,7 @@ mod tests {
         let groups = groups(built_in());
         let names: Vec<&str> = groups.iter().map(|group| group.name()).collect();
         assert_eq!(names[..2], ["apiregistration.k8s.io", "apps"]);
-        assert_eq!(names.last(), Some(&"resource.k8s.io"));
+        assert_eq!(names.last(), Some(&"flowcontrol.apiserver.k8s.io"));
         let aggregated = aggregated_v2(built_in(), true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));

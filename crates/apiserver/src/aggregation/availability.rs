@@ -62,6 +62,9 @@ pub(super) async fn keep(server: Weak<Server>, remote: Arc<Remote>) {
         };
         let work = async {
             let checked = check(&running, &remote).await;
+            if checked.is_available() {
+                running.extensions.found_available(&remote);
+            }
             let written = write(&running, &remote, &checked).await;
             (checked, written)
         };

@@ -120,6 +120,16 @@ impl ExtensionServers {
         is_new.then_some(made)
     }
 
+    /// A check found the server available: requests are passed on before the condition of the
+    /// APIService says so, because clients wait for the condition.
+    pub fn found_available(&self, remote: &Remote) {
+        let known = self.table.read().named(&remote.name).cloned();
+        let is_same = |known: &Arc<Remote>| known.specification == remote.specification;
+        if known.is_some_and(|known| is_same(&known)) {
+            self.set(&remote.name, Some((remote.specification.clone(), true)));
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Table)) {
         let mut table = self.table.write();
         let mut changed = Table::clone(&table);

@@ -4,7 +4,7 @@ use api::Value;
 
 use crate::custom_harness::{WIDGETS, establish, version, widget, widgets};
 use crate::harness::Cluster;
-use crate::hook_server::{HookServer, Reply};
+use crate::hook_server::{HookServer, MUTATING, Reply, VALIDATING, allowed, configure, patched};
 
 /// v1 has `spec.color`, v2 has `spec.paint`.
 fn convert(asked: &Value) -> Value {
@@ -181,5 +181,47 @@ async fn a_hook_that_fails_refuses_only_what_it_would_convert() {
     assert_eq!(
         told.str_at(&["message"]),
         "conversion webhook for example.com/v1, Kind=Widget failed: not today"
+    );
+}
+
+#[tokio::test]
+async fn admission_hooks_see_and_change_the_version_that_they_know() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let server = HookServer::start(|path, asked| match path {
+        "/convert" => Reply::Json(convert(asked)),
+        "/changes" => {
+            let green =
+                api::document!([{"op": "replace", "path": "/spec/color", "value": "green"}]);
+            patched(asked, &green)
+        }
+        _ => allowed(asked),
+    })
+    .await;
+    establish(&admin, &converted_by(&server)).await;
+    let of_v1 = |name: &str| {
+        let mut hook = server.hook(name, &["CREATE"], &["widgets"]);
+        hook.list_at_mut(&["rules"])[0].set(&["apiGroups"], api::document!(["example.com"]));
+        hook.list_at_mut(&["rules"])[0].set(&["apiVersions"], api::document!(["v1"]));
+        hook
+    };
+    configure(&admin, MUTATING, "c", vec![of_v1("changes")]).await;
+    configure(&admin, VALIDATING, "c", vec![of_v1("looks")]).await;
+    let newer = WIDGETS.replace("v1", "v2");
+    let mut sent = widget("a", api::document!({"paint": "red"}));
+    sent.set(&["apiVersion"], "example.com/v2");
+    let created = admin.post(&newer, &sent).await.expect(201);
+    assert_eq!(created.str_at(&["spec", "paint"]), "green", "{created}");
+    let asked = server.take();
+    let color = |path: &str| {
+        let found = asked.iter().find(|(asked, _)| asked == path);
+        let (_, review) = found.unwrap_or_else(|| panic!("{path} was not called"));
+        review
+            .str_at(&["request", "object", "spec", "color"])
+            .to_string()
+    };
+    assert_eq!(
+        (color("/changes"), color("/looks")),
+        ("red".into(), "green".into())
     );
 }

@@ -117,7 +117,7 @@ async fn ask(
                     surroundings: &surroundings,
                     invocation,
                 };
-                is_made |= invoked.make(admitted, rounds, &mut refusals)?;
+                is_made |= invoked.make(admitted, rounds, &mut refusals).await?;
             }
         }
     }
@@ -149,7 +149,7 @@ struct Invoked<'s> {
 
 impl Invoked<'_> {
     /// Makes its mutations; answers whether one was made.
-    fn make(
+    async fn make(
         &self,
         admitted: &mut Admitted<'_>,
         rounds: &mut Rounds,
@@ -169,6 +169,7 @@ impl Invoked<'_> {
             let conditions = (&evaluator.conditions, &evaluator.variables);
             view.conditions_hold(conditions, &policy.name, input, Phase::Mutating)
         });
+        let matched = matched.await?;
         match matched.error() {
             None if matched.is_no() => return Ok(false),
             None => {}
@@ -186,7 +187,7 @@ impl Invoked<'_> {
         let mut is_changed = false;
         for mutation in &evaluator.mutations {
             let began = Instant::now();
-            let made = self.mutate(admitted, mutation);
+            let made = self.mutate(admitted, mutation).await;
             let error = match &made {
                 Ok(_) => ErrorType::None,
                 Err(Failure::Mutation(message)) => ErrorType::of_message(message),
@@ -220,7 +221,11 @@ impl Invoked<'_> {
     }
 
     /// Makes one mutation; answers whether the object is other than before.
-    fn mutate(&self, admitted: &mut Admitted<'_>, mutation: &Mutation) -> Result<bool, Failure> {
+    async fn mutate(
+        &self,
+        admitted: &mut Admitted<'_>,
+        mutation: &Mutation,
+    ) -> Result<bool, Failure> {
         let resource = &*self.invocation.resource;
         let variables = &self.invocation.policy.evaluator.variables;
         let target =
@@ -234,12 +239,14 @@ impl Invoked<'_> {
             }
             mutation.apply(variables, input, target, &live)
         });
+        let made = made.await.map_err(Failure::status)?;
         let made = made.map_err(|error| Failure::Mutation(error.to_string()))?;
         let Some(made) = made else {
             return Ok(false);
         };
         let (object, owners) = settled(self.request, admitted, resource, made, Unknown::Refused)
-            .map_err(|status| Failure::Status(Box::new(status)))?;
+            .await
+            .map_err(Failure::status)?;
         let is_changed = object != *admitted.object || owners != admitted.owners;
         *admitted.object = object;
         admitted.owners = owners;
@@ -247,20 +254,20 @@ impl Invoked<'_> {
     }
 
     /// Shows the object as it is now to expressions.
-    fn with_view<T>(
+    async fn with_view<T>(
         &self,
         admitted: &Admitted<'_>,
         then: impl FnOnce(&View<'_>, &api::expressions::admission::AdmissionInput<'_>) -> T,
-    ) -> T {
+    ) -> Result<T, Status> {
         let Invocation {
             policy,
             resource,
             params,
             ..
         } = self.invocation;
-        let view = View::new(self.request, resource.clone(), objects(admitted));
+        let view = View::new(self.request, resource.clone(), objects(admitted)).await?;
         let input = view.input(policy.evaluator.uses, self.surroundings, params.as_ref());
-        then(&view, &input)
+        Ok(then(&view, &input))
     }
 
     fn key(&self) -> Key {
@@ -283,6 +290,12 @@ enum Failure {
     Mutation(String),
     /// The request fails whatever the failure policy says.
     Status(Box<Status>),
+}
+
+impl Failure {
+    fn status(status: Status) -> Failure {
+        Failure::Status(Box::new(status))
+    }
 }
 
 /// Whose schema says how a configuration is merged.

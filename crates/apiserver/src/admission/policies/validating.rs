@@ -94,11 +94,14 @@ async fn ask(admitted: &Admitted<'_>, policies: &Compiled<ValidatingPolicy>) -> 
                 let known = views
                     .iter()
                     .position(|view| view.resource == invocation.resource);
-                let position = known.unwrap_or_else(|| {
-                    let resource = invocation.resource.clone();
-                    views.push(View::new(&request, resource, objects));
-                    views.len() - 1
-                });
+                let position = match known {
+                    Some(known) => known,
+                    None => {
+                        let resource = invocation.resource.clone();
+                        views.push(View::new(&request, resource, objects).await?);
+                        views.len() - 1
+                    }
+                };
                 let around = surroundings.as_ref();
                 let judged = around.map(|around| judge(&views[position], around, invocation));
                 let judged = judged.unwrap_or_default();

@@ -1,8 +1,7 @@
 //! What expressions of policies see of a request. Each part is made when an expression reads it.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::expressions::admission::AdmissionInput;
 use api::expressions::policy::{MatchConditions, Matched, Uses, Variables};
@@ -37,16 +36,16 @@ pub(super) struct View<'a> {
     object: Option<Cow<'a, Value>>,
     old_object: Option<Cow<'a, Value>>,
     /// The `AdmissionRequest`.
-    document: OnceCell<Value>,
+    document: OnceLock<Value>,
     /// The same for match conditions, which are told the resource that was requested.
-    of_conditions: OnceCell<Value>,
+    of_conditions: OnceLock<Value>,
 }
 
 /// What is the same in all versions.
 pub(super) struct Surroundings {
     pub authorizer: Arc<dyn Authorizer>,
     namespace: Option<Arc<CachedObject>>,
-    namespace_object: OnceCell<Value>,
+    namespace_object: OnceLock<Value>,
 }
 
 impl Surroundings {
@@ -68,7 +67,7 @@ impl Surroundings {
                 identity: request.context.identity.clone(),
             }),
             namespace,
-            namespace_object: OnceCell::new(),
+            namespace_object: OnceLock::new(),
         })
     }
 
@@ -83,17 +82,20 @@ impl Surroundings {
 }
 
 impl<'a> View<'a> {
-    pub fn new(request: &'a Request<'a>, resource: Arc<Resource>, objects: Objects<'a>) -> Self {
-        let shown = |object: &'a Value| request.shown(&resource, object);
-        let (object, old_object) = (objects.new.map(shown), objects.old.map(shown));
-        View {
+    pub async fn new(
+        request: &'a Request<'a>,
+        resource: Arc<Resource>,
+        objects: Objects<'a>,
+    ) -> Result<Self, Status> {
+        let [object, old_object] = request.both_shown(&resource, objects).await?;
+        Ok(View {
             request,
             resource,
             object,
             old_object,
-            document: OnceCell::new(),
-            of_conditions: OnceCell::new(),
-        }
+            document: OnceLock::new(),
+            of_conditions: OnceLock::new(),
+        })
     }
 
     /// What expressions are given.

@@ -32,7 +32,7 @@ pub(super) async fn matched(
     if !selected {
         return Ok(None);
     }
-    let holds = conditions_hold(request, hook, phase, &resource, objects)?;
+    let holds = conditions_hold(request, hook, phase, &resource, objects).await?;
     Ok(holds.then_some(resource))
 }
 
@@ -97,7 +97,7 @@ pub(in crate::admission) fn is_selected(
     Ok(selector.is_everything() || either.any(|object| selector.matches_object(object)))
 }
 
-fn conditions_hold(
+async fn conditions_hold(
     request: &Request<'_>,
     hook: &Hook,
     phase: Phase,
@@ -108,12 +108,11 @@ fn conditions_hold(
         return Ok(true);
     };
     let began = Instant::now();
-    let shown = |object: &Value| request.shown(resource, object).into_owned();
-    let (new, old) = (objects.new.map(shown), objects.old.map(shown));
+    let [new, old] = request.both_shown(resource, objects).await?;
     let context = request.context;
     let evaluated = conditions.evaluate(&Question {
-        object: new.as_ref(),
-        old_object: old.as_ref(),
+        object: new.as_deref(),
+        old_object: old.as_deref(),
         request: &request.document("", resource),
         authorizer: &context.server.authorizer,
         identity: &context.identity,

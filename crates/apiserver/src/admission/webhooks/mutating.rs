@@ -151,14 +151,14 @@ fn objects<'a>(admitted: &'a Admitted<'_>) -> Objects<'a> {
 async fn call(admitted: &Admitted<'_>, asked: &Asked<'_>) -> Result<Option<Patched>, Failure> {
     let (request, resource) = (asked.request, asked.resource);
     let objects = objects(admitted);
-    let mut shown = objects.new.map(|object| request.shown(resource, object));
+    let shown = request.both_shown(resource, objects).await;
+    let [mut shown, old] = shown.map_err(Failure::Broken)?;
     if let (Some(shown), Some(owners)) = (&mut shown, &admitted.owners) {
         // The server keeps them beside the object until admission is over.
         shown
             .to_mut()
             .set(&["metadata", "managedFields"], owners.clone());
     }
-    let old = objects.old.map(|object| request.shown(resource, object));
     let verdict = asked
         .call(
             &json_or_null(shown.as_deref()),
@@ -175,7 +175,7 @@ async fn call(admitted: &Admitted<'_>, asked: &Asked<'_>) -> Result<Option<Patch
         );
         return Err(Failure::Broken(super::call::internal(problem)));
     };
-    let patched = patch::apply(asked, admitted, &shown, &operations);
+    let patched = patch::apply(asked, admitted, &shown, &operations).await;
     patched.map(Some).map_err(Failure::Broken)
 }
 

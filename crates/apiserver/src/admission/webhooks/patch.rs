@@ -35,7 +35,7 @@ impl Patched {
 
 /// Applies the operations to `shown`, which is the object in the version that the hook was asked
 /// about, with its owners.
-pub(super) fn apply(
+pub(super) async fn apply(
     asked: &Asked<'_>,
     admitted: &Admitted<'_>,
     shown: &Value,
@@ -51,7 +51,7 @@ pub(super) fn apply(
             ));
         }
     };
-    let (object, owners) = settled(request, admitted, resource, patched, Unknown::Dropped)?;
+    let (object, owners) = settled(request, admitted, resource, patched, Unknown::Dropped).await?;
     let told = api::document!({
         "configuration": asked.hook.configuration.as_str(), "webhook": asked.hook.name.as_str(),
         "patch": operations.clone(), "patchType": "JSONPatch",
@@ -73,7 +73,7 @@ pub(in crate::admission) enum Unknown {
 
 /// What somebody made of an object in the version of `resource`, with its owners: as it is stored, and
 /// its owners.
-pub(in crate::admission) fn settled(
+pub(in crate::admission) async fn settled(
     request: &Request<'_>,
     admitted: &Admitted<'_>,
     resource: &Resource,
@@ -106,7 +106,7 @@ pub(in crate::admission) fn settled(
             patched
         }
     };
-    let mut object = request.stored(resource, patched);
+    let mut object = request.stored(resource, patched).await?;
     match request.is_of_kind() {
         true => {
             schema::defaults(api::conversion::storage_of(admitted.requested), &mut object);

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use api::{Resource, Value};
+use api::{Resource, Status, Value};
 
+use super::matching::Objects;
 use crate::admission::Admitted;
 use crate::admission_hooks::{Attributes, Operation, ReviewVersion};
 use crate::context::Context;
+use crate::converted;
 
 /// The facts of a request that stay the same for all hooks.
 pub(in crate::admission) struct Request<'a> {
@@ -102,12 +104,10 @@ impl<'a> Request<'a> {
     pub fn equivalents(&self) -> Vec<Arc<Resource>> {
         let stored = api::conversion::storage_of(self.requested);
         let kinds = self.context.server.kinds.snapshot();
-        if let Some(custom) = self.requested.definition.custom() {
-            // What another webhook would have to convert is shown as it was sent.
+        if self.requested.is_custom() {
             let versions = kinds.versions_of(&self.requested.group, &self.requested.plural);
             let others = versions.filter(|other| {
                 other != &self.requested
-                    && !custom.kind.is_converted_by_webhook
                     && (self.subresource.is_empty()
                         || other.subresource(self.subresource).is_some())
             });
@@ -126,32 +126,53 @@ impl<'a> Request<'a> {
         others.cloned().collect()
     }
 
-    /// An object as it is stored, in the version of `resource`.
-    pub fn shown<'v>(&self, resource: &Resource, stored: &'v Value) -> Cow<'v, Value> {
+    /// An object as it is stored, in the version of `resource`. Objects of custom kinds may have to be
+    /// converted by a webhook.
+    pub async fn shown<'v>(
+        &self,
+        resource: &Resource,
+        stored: &'v Value,
+    ) -> Result<Cow<'v, Value>, Status> {
         if self.is_of_kind && resource.is_custom() {
             if stored.str_at(&["apiVersion"]) == resource.api_version() {
-                return Cow::Borrowed(stored);
+                return Ok(Cow::Borrowed(stored));
             }
-            let renamed = api::conversion::custom::renamed(resource, stored.clone());
-            return Cow::Owned(renamed);
+            return Ok(Cow::Owned(self.converted(resource, stored.clone()).await?));
         }
-        match self.is_of_kind && !resource.is_stored_as_itself() {
+        Ok(match self.is_of_kind && !resource.is_stored_as_itself() {
             true => Cow::Owned(api::conversion::from_storage(resource, stored.clone())),
             false => Cow::Borrowed(stored),
+        })
+    }
+
+    /// Both objects of the request, each as [`Request::shown`] shows it.
+    pub async fn both_shown<'v>(
+        &self,
+        resource: &Resource,
+        objects: Objects<'v>,
+    ) -> Result<[Option<Cow<'v, Value>>; 2], Status> {
+        let mut shown = [None, None];
+        for (place, object) in shown.iter_mut().zip([objects.new, objects.old]) {
+            if let Some(object) = object {
+                *place = Some(self.shown(resource, object).await?);
+            }
         }
+        Ok(shown)
     }
 
     /// The opposite of [`Request::shown`].
-    pub fn stored(&self, resource: &Resource, shown: Value) -> Value {
-        if self.is_of_kind && resource.is_custom() {
-            return api::conversion::custom::renamed(self.requested, shown);
-        }
+    pub async fn stored(&self, resource: &Resource, shown: Value) -> Result<Value, Status> {
         match self.is_of_kind {
             // Until it is written, a custom object is in the version that was sent.
-            true if resource.is_custom() => api::conversion::custom::renamed(self.requested, shown),
-            true => api::conversion::to_storage(resource, shown),
-            false => shown,
+            true if resource.is_custom() => self.converted(self.requested, shown).await,
+            true => Ok(api::conversion::to_storage(resource, shown)),
+            false => Ok(shown),
         }
+    }
+
+    async fn converted(&self, resource: &Resource, object: Value) -> Result<Value, Status> {
+        let converted = converted::as_requested(&self.context.server, resource, object);
+        converted.await.map_err(Status::internal)
     }
 
     pub fn is_of_kind(&self) -> bool {

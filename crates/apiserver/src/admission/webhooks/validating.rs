@@ -62,11 +62,8 @@ async fn ask(admitted: &Admitted<'_>, hooks: &Compiled, concerned: &[usize]) -> 
         let in_version = match known {
             Some(known) => known.objects.clone(),
             None => {
-                let json = |object| {
-                    let shown = Option::map(object, |object| request.shown(&resource, object));
-                    json_or_null(shown.as_deref())
-                };
-                Arc::new([json(objects.new), json(objects.old)])
+                let shown = request.both_shown(&resource, objects).await?;
+                Arc::new(shown.map(|object| json_or_null(object.as_deref())))
             }
         };
         invocations.push(Invocation {
