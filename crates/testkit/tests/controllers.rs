@@ -610,7 +610,7 @@ async fn validating_policies_are_type_checked() {
             "validations": [
                 {"expression": "variables.name.startsWith('a')"},
                 {"expression": "object.spec.replicas > 1"},
-                {"expression": "object.spec.size > 1", "messageExpression": "object.spec.other"},
+                {"expression": "object.spec.size > 1", "messageExpression": "string(object.spec.other)"},
             ],
         },
     });

@@ -2,20 +2,13 @@
 
 use std::sync::Arc;
 
-use api::{Reason, Resource, Status, Value};
+use api::{Reason, Resource, Status};
 use tokio::time::Instant;
 
-use super::request::Request;
+use super::request::{Objects, Request};
 use crate::admission_hooks::{
     Attributes, Evaluated, Excluded, Hook, Operation, Phase, Question, Selector,
 };
-
-/// The objects of a request, as they are stored.
-#[derive(Clone, Copy)]
-pub(in crate::admission) struct Objects<'a> {
-    pub new: Option<&'a Value>,
-    pub old: Option<&'a Value>,
-}
 
 /// The version that a hook is to be asked about; `None` if it is not called.
 pub(super) async fn matched(

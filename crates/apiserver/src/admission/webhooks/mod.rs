@@ -25,10 +25,10 @@ mod validating;
 use super::Admitted;
 use crate::admission_hooks::GROUP;
 
-pub(super) use matching::{Objects, is_in_selected_namespace, is_selected};
+pub(super) use matching::{is_in_selected_namespace, is_selected};
 pub(super) use mutating::{Rounds, mutate};
 pub(super) use patch::{OWNERS, Unknown, settled};
-pub(super) use request::{Kind, Request};
+pub(super) use request::{Kind, Objects, Request};
 pub(super) use validating::validate;
 
 /// The kinds that admission itself is configured by.

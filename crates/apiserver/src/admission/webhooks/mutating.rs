@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::call::{Asked, Failure, check_time};
 use super::is_exempt;
-use super::matching::{Objects, matched};
+use super::matching::matched;
 use super::patch::{self, Patched};
-use super::request::{Request, json_or_null};
+use super::request::{Objects, Request, json_or_null};
 use crate::admission::Admitted;
 use crate::admission_hooks::{Compiled, Operation, Phase};
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use api::{Resource, Status, Value};
 
-use super::matching::Objects;
 use crate::admission::Admitted;
 use crate::admission_hooks::{Attributes, Operation, ReviewVersion};
 use crate::context::Context;
@@ -26,6 +25,13 @@ pub(in crate::admission) struct Request<'a> {
     /// Whether what is admitted is an object of the kind itself, which is stored in one version and
     /// shown in others, and not one that only a subresource takes.
     is_of_kind: bool,
+}
+
+/// The objects of a request, as they are stored.
+#[derive(Clone, Copy)]
+pub(in crate::admission) struct Objects<'a> {
+    pub new: Option<&'a Value>,
+    pub old: Option<&'a Value>,
 }
 
 /// A kind in one version.

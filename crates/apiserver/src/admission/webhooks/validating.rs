@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::call::{Asked, check_time};
 use super::is_exempt;
-use super::matching::{Objects, matched};
-use super::request::{Request, json_or_null};
+use super::matching::matched;
+use super::request::{Objects, Request, json_or_null};
 use crate::admission::Admitted;
 use crate::admission_hooks::{Compiled, Operation, Phase};
 
