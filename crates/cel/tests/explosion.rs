@@ -50,7 +50,7 @@ fn chain(base: &str, steps: usize, brackets: usize, body: &str) -> String {
 }
 
 #[test]
-fn copies_of_macros_end_before_memory_does() {
+fn macros_that_copy_their_operands_are_bounded_in_nodes() {
     let source = format!("optional.of(1){}", ".optMap(v, v + 1)".repeat(200));
     let refused = outcome(source);
     assert!(

@@ -165,7 +165,7 @@ fn kubectl_explain_finds_words_for_built_in_kinds() {
 }
 
 #[test]
-fn the_index_makes_no_document() {
+fn the_openapi_index_is_answered_without_making_documents() {
     let documents = Documents::default();
     documents.v3_index(kinds());
     assert_eq!(locked(&documents.kept).len(), 0);

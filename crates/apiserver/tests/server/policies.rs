@@ -494,7 +494,7 @@ async fn the_authorizer_is_asked_on_behalf_of_the_user() {
 }
 
 #[tokio::test]
-async fn custom_objects_are_asked_about() {
+async fn policies_are_asked_about_custom_objects() {
     let (_cluster, admin) = start().await;
     establish(&admin, &widgets()).await;
     let validations = api::document!([{"expression": "object.spec.color != 'blue'"}]);

@@ -42,8 +42,8 @@ pub(super) fn resource_of(
         .ok_or_else(|| ParameterError::UnknownKind(kind.to_string()))
 }
 
-/// The parameters that a binding means, for a request in `namespace`. Where `is_read` is false nobody
-/// reads them, and only their number counts.
+/// The parameters that a binding means, for a request in `namespace`. Where `is_read` is false no
+/// expression reads them, and only their number counts.
 pub(super) async fn collect(
     server: &Server,
     resource: &Resource,
