@@ -33,6 +33,9 @@ const kubernetesVersion = "v1.36.4"
 // stable matches the versions that are generally available.
 var stable = regexp.MustCompile(`^v[0-9]+$`)
 
+// onDemand are the versions that are not generally available and can be switched on.
+var onDemand = []string{"storagemigration.k8s.io/v1beta1"}
+
 // kinds maps a Go type to the group-version-kinds it is registered as.
 type kinds map[reflect.Type][]schema.GroupVersionKind
 
@@ -54,7 +57,7 @@ func main() {
 	}
 	registered := kinds{}
 	for _, version := range known.PrioritizedVersionsAllGroups() {
-		if !stable.MatchString(version.Version) {
+		if !stable.MatchString(version.Version) && !slices.Contains(onDemand, version.String()) {
 			continue
 		}
 		for kind, goType := range known.KnownTypes(version) {

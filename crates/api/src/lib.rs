@@ -21,6 +21,7 @@ pub mod protobuf;
 pub mod quota;
 mod repeats;
 pub mod resource;
+pub mod resource_version;
 pub mod resources;
 pub mod schema;
 pub mod selector;

@@ -178,7 +178,14 @@ impl ApiServer {
                 "runtime-config asks for what is not generally available and not served"
             );
         }
-        let catalogue = Catalogue::of_configured(&config.runtime_config);
+        for (kind, gate) in catalogue::gated_off(&config.runtime_config, &config.feature_gates) {
+            tracing::warn!(
+                kind = %kind.qualified(),
+                gate,
+                "runtime-config asks for a kind whose feature gate is off; it is not served"
+            );
+        }
+        let catalogue = Catalogue::of_configured(&config.runtime_config, &config.feature_gates);
         // Those that are switched off too: another version of the kind may be served.
         let built_in: Vec<_> = catalogue::built_in().resources().cloned().collect();
         let mut defined = custom::Initial::default();

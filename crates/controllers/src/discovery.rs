@@ -32,6 +32,11 @@ impl Served {
         api::resource::api_version(&self.group, &self.version)
     }
 
+    /// `/v1` or `apps/v1`, as Go writes it in messages.
+    pub fn group_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
     /// `pods` or `deployments.apps`.
     pub fn qualified(&self) -> String {
         match self.group.as_str() {
@@ -56,16 +61,24 @@ impl Served {
 
     /// `namespace` is ignored for cluster-wide kinds.
     pub fn metadata_api(&self, client: &kube::Client, namespace: &str) -> Api<DynamicObject> {
-        let kind = ApiResource {
+        match self.namespaced {
+            true => Api::namespaced_with(client.clone(), namespace, &self.api_resource()),
+            false => self.everywhere(client),
+        }
+    }
+
+    /// The objects of all namespaces.
+    pub fn everywhere(&self, client: &kube::Client) -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &self.api_resource())
+    }
+
+    fn api_resource(&self) -> ApiResource {
+        ApiResource {
             group: self.group.clone(),
             version: self.version.clone(),
             api_version: self.api_version(),
             kind: self.kind.clone(),
             plural: self.plural.clone(),
-        };
-        match self.namespaced {
-            true => Api::namespaced_with(client.clone(), namespace, &kind),
-            false => Api::all_with(client.clone(), &kind),
         }
     }
 }

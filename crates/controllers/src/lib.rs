@@ -41,6 +41,7 @@ mod service_pods;
 mod serviceaccount;
 mod serviceaccount_token;
 mod statefulset;
+mod storage_version_migrator;
 mod taint_eviction;
 mod token_signer;
 mod ttl_after_finished;
@@ -88,6 +89,8 @@ pub struct Config {
     pub pod_range: Option<String>,
     /// The pod ranges that were given to nodes by name, whether these have joined or not.
     pub reserved_pod_ranges: Option<ReservedPodRanges>,
+    /// Some controllers run only with a gate that is off by default.
+    pub feature_gates: api::features::FeatureGates,
     /// Which of [`NAMES`] do not run.
     pub without: Vec<String>,
 }
@@ -193,6 +196,7 @@ controllers! {
     validatingadmissionpolicy_status, "validatingadmissionpolicy-status" as "validatingadmissionpolicy-status-controller";
     ephemeral_volume, "ephemeral-volume" as "ephemeral-volume-controller";
     local_path, "local-path" as "local-path-provisioner";
+    storage_version_migrator, "storage-version-migrator" as "storage-version-migrator-controller";
     deployment, "deployment" as "deployment-controller";
     statefulset, "statefulset" as "statefulset-controller";
     daemonset, "daemonset" as "daemon-set-controller";

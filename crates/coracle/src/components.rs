@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use api::features::FeatureGates;
 use base64::Engine;
 use clap::Args;
 use client::election::Election;
@@ -49,6 +50,9 @@ pub struct ControllersArguments {
     /// Address range from which nodes get their pod CIDRs [default: no pod CIDRs are assigned]
     #[arg(long, value_name = "CIDR", value_parser = flags::pod_range)]
     pod_range: Option<String>,
+    /// Kubernetes' feature gates to switch on or off, such as StorageVersionMigrator=true
+    #[arg(long, value_name = "GATE=BOOL,...", default_value = "", hide_default_value = true, value_parser = FeatureGates::parse)]
+    feature_gates: FeatureGates,
     /// Controllers that should not run, such as local-path,node-ipam
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = controllers::NAMES.to_vec())]
     without: Vec<String>,
@@ -136,6 +140,7 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
             namespace_grace: controllers::NAMESPACE_GRACE,
             pod_range: arguments.pod_range.clone(),
             reserved_pod_ranges: None,
+            feature_gates: arguments.feature_gates.clone(),
             without: arguments.without.clone(),
         };
         controllers::run(config, shutdown).await;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::catalogue::RuntimeConfig;
+use api::features::FeatureGates;
 use apiserver::{ApiServer, Identity};
 use client::Informers;
 use environment::Environment;
@@ -53,6 +55,8 @@ pub struct Builder {
     seed: Option<u64>,
     store: Options,
     pod_range: Option<String>,
+    runtime_config: RuntimeConfig,
+    feature_gates: FeatureGates,
 }
 
 impl Builder {
@@ -94,6 +98,13 @@ impl Builder {
     pub fn pod_range(mut self, range: &str) -> Builder {
         self.pod_range = Some(range.to_owned());
         self
+    }
+
+    /// `--runtime-config` and `--feature-gates`, of the server and of the controllers.
+    pub fn enabled(mut self, runtime_config: &str, feature_gates: &str) -> Result<Builder> {
+        self.runtime_config = RuntimeConfig::parse(runtime_config)?;
+        self.feature_gates = FeatureGates::parse(feature_gates)?;
+        Ok(self)
     }
 
     pub fn store_options(mut self, options: Options) -> Builder {
@@ -139,6 +150,8 @@ impl Builder {
             https: self.https,
             is_simulated: self.seed.is_some(),
             pod_range: self.pod_range,
+            runtime_config: self.runtime_config,
+            feature_gates: self.feature_gates,
         };
         cluster.start_server().await?;
         if self.scheduler {
@@ -174,6 +187,8 @@ pub struct Cluster {
     https: bool,
     is_simulated: bool,
     pod_range: Option<String>,
+    runtime_config: RuntimeConfig,
+    feature_gates: FeatureGates,
 }
 
 struct Server {
@@ -202,6 +217,8 @@ impl Cluster {
             seed: None,
             store: Options::default(),
             pod_range: None,
+            runtime_config: RuntimeConfig::default(),
+            feature_gates: FeatureGates::default(),
         }
     }
 
@@ -279,8 +296,8 @@ impl Cluster {
             shares_store: false,
             compaction: apiserver::COMPACTION,
             admission: apiserver::AdmissionConfig::default(),
-            runtime_config: Default::default(),
-            feature_gates: Default::default(),
+            runtime_config: self.runtime_config.clone(),
+            feature_gates: self.feature_gates.clone(),
         })
         .await?;
         let mut server = Server {
@@ -391,6 +408,7 @@ impl Cluster {
                     namespace_grace: Duration::ZERO,
                     pod_range: self.pod_range.clone(),
                     reserved_pod_ranges: None,
+                    feature_gates: self.feature_gates.clone(),
                     without: Vec::new(),
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))

@@ -49,6 +49,7 @@ async fn controllers_with_one_kubeconfig_act_as_their_own_service_accounts() {
         namespace_grace: controllers::NAMESPACE_GRACE,
         pod_range: None,
         reserved_pod_ranges: None,
+        feature_gates: Default::default(),
         without: vec!["local-path".to_owned()],
     };
     let shutdown = CancellationToken::new();

@@ -1,6 +1,7 @@
-// Command kinds prints the table of generally available kinds that the crate `api` embeds: names,
-// scope, verbs, subresources, short names, categories and table columns. The facts are asked of a
-// real kube-apiserver, started on a real etcd for the purpose:
+// Command kinds prints the table of kinds that the crate `api` embeds, those that are generally
+// available and those that can be switched on: names, scope, verbs, subresources, short names,
+// categories and table columns. The facts are asked of a real kube-apiserver, started on a real etcd
+// for the purpose:
 //
 //	go run ./kinds --kube-apiserver PATH > ../../crates/api/src/catalogue/kinds.tbl
 //
@@ -34,6 +35,10 @@ import (
 
 // stable matches the versions that are generally available.
 var stable = regexp.MustCompile(`^v[0-9]+$`)
+
+// onDemand are the versions that are not generally available and can be switched on, with the
+// feature gates that they need.
+var onDemand = map[string]string{"storagemigration.k8s.io/v1beta1": "StorageVersionMigrator"}
 
 type discovery struct{ Items []group }
 
@@ -93,7 +98,8 @@ func (s *server) print() error {
 		slices.SortFunc(found.Items, func(a, b group) int { return cmp.Compare(a.Metadata.Name, b.Metadata.Name) })
 		for _, group := range found.Items {
 			for _, version := range group.Versions {
-				if !stable.MatchString(version.Version) {
+				_, switchedOn := onDemand[group.Metadata.Name+"/"+version.Version]
+				if !stable.MatchString(version.Version) && !switchedOn {
 					continue
 				}
 				slices.SortFunc(version.Resources, func(a, b resource) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -191,7 +197,12 @@ func start(etcd, kubeAPIServer string) (*server, error) {
 		"--initial-cluster", "default="+peer); err != nil {
 		return s, err
 	}
-	if err := s.run("kube-apiserver", kubeAPIServer, "--etcd-servers", client, "--cert-dir", directory,
+	var versions, gates []string
+	for version, gate := range onDemand {
+		versions, gates = append(versions, version+"=true"), append(gates, gate+"=true")
+	}
+	if err := s.run("kube-apiserver", kubeAPIServer, "--runtime-config", strings.Join(versions, ","),
+		"--feature-gates", strings.Join(gates, ","), "--etcd-servers", client, "--cert-dir", directory,
 		"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[2]), "--token-auth-file", tokens,
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keyFile,
 		"--service-account-signing-key-file", keyFile, "--authorization-mode", "RBAC"); err != nil {

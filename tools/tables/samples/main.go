@@ -1,4 +1,4 @@
-// Command samples prints, for every generally available kind, objects as Kubernetes writes them: one
+// Command samples prints, for every kind of the table of types, objects as Kubernetes writes them: one
 // line with apiVersion, kind, protobuf in hexadecimal (with the envelope), and JSON. It checks the
 // protobuf transcoding of the crate `api` against Go:
 //
@@ -34,6 +34,9 @@ import (
 
 var stable = regexp.MustCompile(`^v[0-9]+$`)
 
+// onDemand are the versions that are not generally available and can be switched on.
+var onDemand = []string{"storagemigration.k8s.io/v1beta1"}
+
 func main() {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -44,7 +47,8 @@ func main() {
 	var kinds []schema.GroupVersionKind
 	for kind, goType := range known.AllKnownTypes() {
 		meta := goType.PkgPath() == reflect.TypeFor[metav1.Status]().PkgPath()
-		if stable.MatchString(kind.Version) && (!meta || kind.Group == "" && kind.Kind == "DeleteOptions" || kind.Group == "" && kind.Kind == "Status") {
+		served := stable.MatchString(kind.Version) || slices.Contains(onDemand, kind.GroupVersion().String())
+		if served && (!meta || kind.Group == "" && kind.Kind == "DeleteOptions" || kind.Group == "" && kind.Kind == "Status") {
 			kinds = append(kinds, kind)
 		}
 	}

@@ -11,6 +11,7 @@ mod versions;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use crate::features::FeatureGates;
 use crate::resource::Resource;
 
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
@@ -26,14 +27,14 @@ pub struct Catalogue(RwLock<Arc<Snapshot>>);
 pub struct AlreadyServed(pub Arc<Resource>);
 
 impl Catalogue {
-    /// Serves the built-in kinds.
-    pub fn of_built_in() -> Catalogue {
-        Catalogue(RwLock::new(built_in().clone()))
+    /// Serves the built-in kinds that are on by default.
+    pub fn by_default() -> Catalogue {
+        Catalogue(RwLock::new(on_by_default().clone()))
     }
 
-    /// Serves the built-in kinds that a configuration leaves on.
-    pub fn of_configured(config: &RuntimeConfig) -> Catalogue {
-        Catalogue(RwLock::new(built_in_with(config)))
+    /// Serves the built-in kinds that a configuration and the feature gates leave on.
+    pub fn of_configured(config: &RuntimeConfig, gates: &FeatureGates) -> Catalogue {
+        Catalogue(RwLock::new(built_in_with(config, gates)))
     }
 
     /// The kinds that are served now.
@@ -100,8 +101,9 @@ fn replaced(
     Ok(snapshot)
 }
 
-/// The kinds that are part of the program. A server's catalogue begins with them; components and
-/// the command line, which know no other kinds, look them up here.
+/// The kinds that are part of the program, those included that are off by default. A server's
+/// catalogue begins with those that are switched on; components and the command line, which know no
+/// other kinds, look them up here.
 pub fn built_in() -> &'static Arc<Snapshot> {
     static BUILT_IN: OnceLock<Arc<Snapshot>> = OnceLock::new();
     BUILT_IN.get_or_init(|| {
@@ -118,14 +120,45 @@ pub fn built_in() -> &'static Arc<Snapshot> {
     })
 }
 
-/// Those of [`built_in`] that a configuration leaves on.
-fn built_in_with(config: &RuntimeConfig) -> Arc<Snapshot> {
-    if *config == RuntimeConfig::default() {
-        return built_in().clone();
-    }
+/// Those of [`built_in`] that are served unless somebody says otherwise.
+pub fn on_by_default() -> &'static Arc<Snapshot> {
+    static ON: OnceLock<Arc<Snapshot>> = OnceLock::new();
+    ON.get_or_init(|| built_in_with(&RuntimeConfig::default(), &FeatureGates::default()))
+}
+
+/// Those of [`built_in`] that a configuration and the feature gates leave on.
+fn built_in_with(config: &RuntimeConfig, gates: &FeatureGates) -> Arc<Snapshot> {
     let kinds = built_in().resources();
-    let served = kinds.filter(|resource| config.serves(resource));
-    Arc::new(Snapshot::new(served.cloned()))
+    let on = kinds.filter(|resource| config.serves(resource));
+    let on = on.filter(|resource| closed_gate(resource, gates).is_none());
+    Arc::new(Snapshot::new(on.cloned()))
+}
+
+/// The built-in kinds that a configuration switches on and a feature gate off, with the gate.
+pub fn gated_off<'a>(
+    config: &'a RuntimeConfig,
+    gates: &'a FeatureGates,
+) -> impl Iterator<Item = (&'static Resource, &'static str)> + 'a {
+    let kinds = built_in().resources();
+    let on = kinds.filter(|resource| config.serves(resource));
+    on.filter_map(|resource| Some((&**resource, closed_gate(resource, gates)?)))
+}
+
+/// The kinds that are served only while a feature gate is on: group, plural, gate.
+const GATED: &[(&str, &str, &str)] = &[(
+    "storagemigration.k8s.io",
+    "storageversionmigrations",
+    "StorageVersionMigrator",
+)];
+
+/// The feature gate that is off and without which a kind is not served.
+fn closed_gate(resource: &Resource, gates: &FeatureGates) -> Option<&'static str> {
+    let (group, _, plural) = resource.id();
+    let mut gated = GATED
+        .iter()
+        .filter(|(of, kind, _)| (*of, *kind) == (group, plural));
+    let (_, _, gate) = gated.next()?;
+    (!gates.is_on(gate)).then_some(gate)
 }
 
 /// Links the versions that are stored in another version to that one.
@@ -209,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_added_and_removed_while_others_hold_it() {
-        let catalogue = Catalogue::of_built_in();
+        let catalogue = Catalogue::by_default();
         let before = catalogue.snapshot();
         let widgets = Arc::new(Resource {
             group: "example.com".to_string().into(),

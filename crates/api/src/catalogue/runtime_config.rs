@@ -11,8 +11,8 @@ const ALL: &str = "api/all";
 /// The keys for all versions of a stage, in the order in which they are applied.
 const STAGES: [&str; 4] = [ALL, "api/ga", "api/beta", "api/alpha"];
 
-/// The group versions of v1.36 that are off by default. None of them is generally available, and none
-/// is served here.
+/// The group versions of v1.36 that are off by default. None of them is generally available. Those
+/// that can be switched on here have kinds in the table of kinds.
 const OFF_BY_DEFAULT: [&str; 20] = [
     "admissionregistration.k8s.io/v1alpha1",
     "admissionregistration.k8s.io/v1beta1",
@@ -127,7 +127,7 @@ impl RuntimeConfig {
         Ok(())
     }
 
-    /// Whether a built-in kind, which is generally available, is served.
+    /// Whether a built-in kind is switched on.
     pub(super) fn serves(&self, resource: &Resource) -> bool {
         let version = resource.api_version();
         let own = self
@@ -135,15 +135,20 @@ impl RuntimeConfig {
             .get(&format!("{version}/{}", resource.plural));
         let of_stage = || {
             let stages = STAGES.iter().rev();
-            let named = stages.filter(|stage| matches!(**stage, ALL | "api/ga"));
-            named.filter_map(|stage| self.stages.get(*stage)).next()
+            let mut named = stages
+                .filter(|stage| matches!(**stage, ALL) || **stage == stage_of(&resource.version));
+            named.find_map(|stage| self.stages.get(*stage))
         };
-        *own.or_else(|| self.versions.get(&version))
-            .or_else(of_stage)
-            .unwrap_or(&true)
+        let asked = own
+            .or_else(|| self.versions.get(&version))
+            .or_else(of_stage);
+        asked
+            .copied()
+            .unwrap_or(!OFF_BY_DEFAULT.contains(&&*version))
     }
 
-    /// What is asked for and not there: versions and resources that are not generally available.
+    /// What is asked for and not there: versions and resources that are not generally available and
+    /// cannot be switched on.
     pub fn not_available(&self) -> impl Iterator<Item = &str> {
         let asked = self.versions.iter().chain(&self.resources);
         let asked = asked.filter(|(_, on)| **on).map(|(key, _)| key.as_str());
@@ -177,6 +182,15 @@ fn is_version(text: &str) -> bool {
     number.is_some_and(|number| number.starts_with(|first: char| first.is_ascii_digit()))
 }
 
+/// The key for all versions of the stage that a version is in.
+fn stage_of(version: &str) -> &'static str {
+    match version {
+        version if version.contains("alpha") => "api/alpha",
+        version if version.contains("beta") => "api/beta",
+        _ => "api/ga",
+    }
+}
+
 /// Refuses groups and versions that Kubernetes does not have.
 fn check_registered(group_version: &str) -> Result<(), RuntimeConfigError> {
     let (group, _) = split_api_version(group_version);
@@ -203,9 +217,11 @@ fn check_registered(group_version: &str) -> Result<(), RuntimeConfigError> {
 mod tests {
     use super::*;
     use crate::catalogue::built_in_with;
+    use crate::features::FeatureGates;
 
     fn served(text: &str) -> impl Fn(&str, &str, &str) -> bool {
-        let kinds = built_in_with(&RuntimeConfig::parse(text).unwrap());
+        let gates = FeatureGates::parse("StorageVersionMigrator=true").unwrap();
+        let kinds = built_in_with(&RuntimeConfig::parse(text).unwrap(), &gates);
         move |group, version, plural| kinds.find(group, version, plural).is_some()
     }
 
@@ -222,6 +238,30 @@ mod tests {
         let only = served("api/all=false,v1=true");
         assert!(only("", "v1", "pods"));
         assert!(!only("apps", "v1", "deployments"));
+    }
+
+    #[test]
+    fn a_version_that_is_off_by_default_is_switched_on_by_name_or_by_stage() {
+        let check = |text: &str, expected: bool| {
+            let is_served = served(text);
+            let group = "storagemigration.k8s.io";
+            assert_eq!(
+                is_served(group, "v1beta1", "storageversionmigrations"),
+                expected,
+                "{text}"
+            );
+        };
+        check("", false);
+        check("api/ga=true", false);
+        check("storagemigration.k8s.io/v1beta1=true", true);
+        check(
+            "storagemigration.k8s.io/v1beta1/storageversionmigrations",
+            true,
+        );
+        check("api/beta=true", true);
+        check("api/all=true", true);
+        check("api/all=true,api/beta=false", false);
+        check("api/beta=true,storagemigration.k8s.io/v1beta1=false", false);
     }
 
     #[test]

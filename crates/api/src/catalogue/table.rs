@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use crate::resource::{Column, Definition, Name, Resource, Rules, Subresource, generic};
 use crate::{schema, strategy};
 
-/// Every generally available kind of upstream, by group and plural; several versions of a kind in
-/// upstream's order of preference.
+/// Every kind of upstream that is generally available or can be switched on, by group and plural;
+/// several versions of a kind in upstream's order of preference.
 pub fn read() -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for line in include_str!("kinds.tbl").lines() {

@@ -46,8 +46,14 @@ pub enum FeatureGateError {
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-/// The gates that the server looks at.
-const HONOURED: [&str; 2] = ["APIResponseCompression", "WatchList"];
+/// The gates that the server or the controllers look at.
+const HONOURED: &[&str] = &[
+    "APIResponseCompression",
+    "MutatingAdmissionPolicy",
+    "StorageVersionHash",
+    "StorageVersionMigrator",
+    "WatchList",
+];
 
 /// All gates by name.
 pub fn gates() -> &'static BTreeMap<&'static str, Gate> {

@@ -55,6 +55,7 @@ mod service_account;
 mod service_cidr;
 mod stateful_set;
 mod storage_class;
+mod storage_version_migration;
 mod terminating_definition;
 mod volume_attachment;
 mod volume_attributes_class;
@@ -152,6 +153,9 @@ pub(crate) fn built_in(group: &str, kind: &str) -> Option<&'static dyn Strategy>
         ("storage.k8s.io", "VolumeAttachment") => &volume_attachment::VolumeAttachment,
         ("storage.k8s.io", "VolumeAttributesClass") => {
             &volume_attributes_class::VolumeAttributesClass
+        }
+        ("storagemigration.k8s.io", "StorageVersionMigration") => {
+            &storage_version_migration::StorageVersionMigration
         }
         _ => return None,
     })

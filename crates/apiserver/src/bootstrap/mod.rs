@@ -6,6 +6,7 @@ mod policy;
 
 use std::sync::Arc;
 
+use api::features::FeatureGates;
 use api::{Reason, Status, Value};
 use futures::future::try_join_all;
 
@@ -31,7 +32,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, S
     try_join_all(first).await?;
     server.startup.finish(Stage::Namespaces);
     // What is in the namespaces can now be made at once; the store shares one fsync among many.
-    let mut rest: Vec<(&'static str, &'static str, Value)> = policy::objects()
+    let mut rest: Vec<(&'static str, &'static str, Value)> = policy::objects(&server.feature_gates)
         .into_iter()
         .map(|(plural, object)| ("rbac.authorization.k8s.io", plural, object))
         .collect();
@@ -78,7 +79,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, S
 /// What every node may do, regardless of what runs on it: the rules of the role `system:node`, which nobody
 /// is bound to.
 pub(crate) fn node_rules() -> Vec<Rule> {
-    let policy = policy::objects();
+    let policy = policy::objects(&FeatureGates::default());
     let role = policy.iter().find(|(plural, object)| {
         *plural == "clusterroles" && object.str_at(&["metadata", "name"]) == "system:node"
     });

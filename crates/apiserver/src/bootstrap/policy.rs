@@ -5,18 +5,22 @@
 //!   `verbs | paths | paths`. `to` marks a role as part of an aggregated one, `from` makes one.
 //! - `clusterbinding NAME ROLE SUBJECT…`, `binding NAMESPACE/NAME ROLE SUBJECT…`, a subject being
 //!   `user:…`, `group:…` or `account:NAMESPACE/NAME`.
+//! - `gate=GATE` at the end of a role or binding: it is there only while that feature gate is on.
 
 use api::Value;
+use api::features::FeatureGates;
 
 const TEXT: &str = include_str!("policy.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The plural and the object of everything in the policy.
-pub(super) fn objects() -> Vec<(&'static str, Value)> {
+/// The plural and the object of everything in the policy that these feature gates leave there.
+pub(super) fn objects(gates: &FeatureGates) -> Vec<(&'static str, Value)> {
     let mut objects: Vec<(&'static str, Value)> = Vec::new();
+    let mut is_left_out = false;
     for line in TEXT.lines() {
         if let Some(rule) = line.strip_prefix("  ") {
-            if let Some((_, role)) = objects.last_mut()
+            if !is_left_out
+                && let Some((_, role)) = objects.last_mut()
                 && let Some(Value::Array(rules)) = role.get_mut("rules")
             {
                 rules.push(parse_rule(rule));
@@ -28,8 +32,12 @@ pub(super) fn objects() -> Vec<(&'static str, Value)> {
             words.next().unwrap_or_default(),
             words.next().unwrap_or_default(),
         );
-        let rest: Vec<&str> = words.collect();
+        let mut rest: Vec<&str> = words.collect();
+        let gate = rest.pop_if(|word| word.starts_with("gate="));
+        let gate = gate.and_then(|word| word.strip_prefix("gate="));
+        is_left_out = gate.is_some_and(|gate| !gates.is_on(gate));
         match what {
+            _ if is_left_out => {}
             "clusterrole" | "role" => objects.push(role(what, name, &rest)),
             "clusterbinding" | "binding" => objects.push(binding(what, name, &rest)),
             _ => {}
@@ -169,7 +177,7 @@ mod tests {
     use super::*;
 
     fn rules_of(name: &str) -> usize {
-        let objects = objects();
+        let objects = objects(&FeatureGates::default());
         let (_, role) = objects
             .iter()
             .find(|(plural, object)| {

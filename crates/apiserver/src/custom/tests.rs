@@ -61,7 +61,7 @@ fn define(catalogue: &Catalogue, counted: &mut Counted, number: usize) {
 #[test]
 fn documents_are_made_of_the_new_kind_alone() {
     for size in [10, 100, 500] {
-        let catalogue = Catalogue::of_built_in();
+        let catalogue = Catalogue::by_default();
         let mut counted = Counted::default();
         for number in 0..size {
             define(&catalogue, &mut counted, number);

@@ -1,8 +1,9 @@
 //! `/api`, `/apis` and below: plain, or aggregated when the client accepts that.
 
-use api::Status;
+use api::catalogue::Snapshot;
 use api::discovery;
 use api::openapi::Document;
+use api::{Status, Value};
 use http::Response;
 
 use super::openapi::answer;
@@ -58,11 +59,11 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             aggregation::merge_group(Some(document), usage::GROUP, table)
         }
         ["apis", usage::GROUP, usage::VERSION] => Some(usage::resource_list()),
-        ["api", version] => discovery::api_resource_list(kinds, "", version),
+        ["api", version] => resources(context, kinds, "", version),
         ["apis", group] => {
             aggregation::merge_group(discovery::api_group(kinds, group), group, table)
         }
-        ["apis", group, version] => discovery::api_resource_list(kinds, group, version),
+        ["apis", group, version] => resources(context, kinds, group, version),
         _ => None,
     };
     match document {
@@ -76,6 +77,19 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             _ => Ok(not_found()),
         },
     }
+}
+
+/// The resources of a group version.
+fn resources(context: &Context, kinds: &Snapshot, group: &str, version: &str) -> Option<Value> {
+    let mut list = discovery::api_resource_list(kinds, group, version)?;
+    if !context.server.feature_gates.is_on("StorageVersionHash")
+        && let Some(Value::Array(resources)) = list.get_mut("resources")
+    {
+        for resource in resources {
+            resource.remove(&["storageVersionHash"]);
+        }
+    }
+    Some(list)
 }
 
 fn append(document: &mut api::Value, list: &str, item: api::Value) {

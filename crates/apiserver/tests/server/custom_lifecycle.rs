@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use api::Value;
+use api::features::FeatureGates;
 use environment::Environment;
 use store::disk::SimulatedDisk;
 use store::embedded::{Embedded, Options};
@@ -12,7 +13,7 @@ use crate::custom_harness::{
     DEFINITIONS, WIDGETS, condition, definition, establish, wait_for, wait_until_gone, widget,
     widgets,
 };
-use crate::harness::{Authority, Cluster};
+use crate::harness::{Authority, Cluster, Decisions};
 
 const NAME: &str = "widgets.example.com";
 
@@ -154,8 +155,23 @@ async fn nothing_is_left_when_objects_are_created_while_their_definition_goes() 
 
 #[tokio::test(start_paused = true)]
 async fn the_observed_generation_of_a_definition_is_kept() {
-    // The gate CRDObservedGenerationTracking is on. Others write these fields, the server keeps them.
-    let cluster = Cluster::start().await;
+    keeps_observed_generation("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_observed_generation_is_kept_without_the_gate_too() {
+    // Upstream drops the field only where the object itself is written, and only if the stored object
+    // has none: the status is then the stored one, so that nothing is ever dropped.
+    keeps_observed_generation("CRDObservedGenerationTracking=false").await;
+}
+
+/// Others write these fields, the server keeps them.
+async fn keeps_observed_generation(feature_gates: &str) {
+    let cluster = Cluster::decided(Decisions {
+        feature_gates: FeatureGates::parse(feature_gates).unwrap(),
+        ..Decisions::default()
+    })
+    .await;
     let admin = cluster.admin();
     let established = establish(&admin, &widgets()).await;
     let mut conditions = established.list_at(&["status", "conditions"]).to_vec();

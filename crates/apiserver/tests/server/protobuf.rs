@@ -249,7 +249,7 @@ fn objects() -> Vec<(String, Value)> {
 
 /// The kinds that are stored; other versions of them are in `versions.rs`.
 fn stored_kinds() -> impl Iterator<Item = &'static Arc<api::Resource>> {
-    let kinds = api::catalogue::built_in().resources();
+    let kinds = api::catalogue::on_by_default().resources();
     // Definitions of custom kinds do not go at once when they are deleted: `custom_lifecycle` has them.
     kinds.filter(|resource| {
         resource.has_verb("get")

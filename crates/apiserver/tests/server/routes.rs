@@ -81,7 +81,7 @@ async fn cluster_scoped_objects_have_no_path_below_a_namespace() {
     let admin = cluster.admin();
     let before = store.revision().await.unwrap();
     let mut asked = 0;
-    for resource in catalogue::built_in().resources() {
+    for resource in catalogue::on_by_default().resources() {
         if resource.namespaced {
             continue;
         }
@@ -111,7 +111,7 @@ async fn cluster_scoped_objects_have_no_path_below_a_namespace() {
 async fn rights_in_one_namespace_reach_nothing_outside_it() {
     let (store, _cluster, jane) = set_up().await;
     let before = store.revision().await.unwrap();
-    for resource in catalogue::built_in().resources() {
+    for resource in catalogue::on_by_default().resources() {
         let (root, plural) = (root(resource), &*resource.plural);
         let places: &[&str] = match (resource.namespaced, plural) {
             (true, _) => &[

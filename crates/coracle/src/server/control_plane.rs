@@ -145,6 +145,7 @@ impl ControlPlane<'_> {
                     })
                 }
             })),
+            feature_gates: self.cluster.feature_gates.clone(),
             without: Vec::new(),
         };
         let shutdown = tasks.shutdown();

@@ -323,6 +323,7 @@ fn start(api: &FakeApi, stop: &CancellationToken) {
         namespace_grace: Duration::ZERO,
         pod_range: Some("10.128.0.0/9".to_owned()),
         reserved_pod_ranges: None,
+        feature_gates: Default::default(),
         without: Vec::new(),
     };
     tokio::spawn(controllers::run(config, stop.clone()));

@@ -57,6 +57,9 @@ pub(crate) async fn mutate(
     if concerned.is_empty() || is_exempt(admitted) {
         return Ok(false);
     }
+    if !server.feature_gates.is_on("MutatingAdmissionPolicy") {
+        return Ok(false);
+    }
     // Boxed: most requests never get here and need not carry it.
     Box::pin(ask(admitted, &policies, rounds)).await
 }
