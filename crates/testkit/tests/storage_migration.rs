@@ -103,7 +103,10 @@ async fn outdated_widgets(cluster: &Cluster, count: usize) {
 }
 
 async fn create(widgets: &Api<DynamicObject>, name: &str) {
-    let widget = json!({"metadata": {"name": name}, "spec": {"color": "red"}});
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": name}, "spec": {"color": "red"},
+    });
     let widget: DynamicObject = serde_json::from_value(widget).expect("a widget");
     widgets
         .create(&PostParams::default(), &widget)
