@@ -87,6 +87,12 @@ ERROR: <input>:1:4: unexpected failed resolution of 'a'
     ("[1, 2].sum() + 1u", "ERROR: <input>:1:14: found no matching overload for '_+_' applied to '(int, uint)'
  | [1, 2].sum() + 1u
  | .............^"),
+    ("a.transformMap(i, v, b) && c.distinct()", "ERROR: <input>:1:15: expected type 'bool' but found 'map(dyn, dyn)'
+ | a.transformMap(i, v, b) && c.distinct()
+ | ..............^
+ERROR: <input>:1:38: expected type 'bool' but found 'list(_var6)'
+ | a.transformMap(i, v, b) && c.distinct()
+ | .....................................^"),
 ];
 
 fn environment() -> Environment {
