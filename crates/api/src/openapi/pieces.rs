@@ -1,7 +1,7 @@
 //! The v2 document, put together: what the built-in kinds give, made once, and one piece for each
 //! custom kind, made again only when its definition changes or when it was forgotten for lack of room.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
     short_version,
 };
 use crate::catalogue::Snapshot;
-use crate::document::{Object, Value};
+use crate::document::Value;
 use crate::resource::Resource;
 
 /// What all kept pieces may take together.
@@ -92,7 +92,7 @@ impl Pieces {
         document
     }
 
-    /// The pieces of all custom kinds and groups.
+    /// The pieces of all custom kinds.
     fn pieces(&mut self, kinds: Kinds<'_>) -> Vec<Arc<Piece>> {
         let resources = || kinds.snapshot.resources();
         let built_in: Vec<_> = resources()
@@ -115,34 +115,7 @@ impl Pieces {
             });
         }
         let custom = resources().filter(|resource| resource.is_custom());
-        let mut pieces: Vec<_> = custom.map(|resource| self.piece(kinds, resource)).collect();
-        let base = self.base.as_ref().map_or(&[][..], |base| &base.kinds);
-        let known: BTreeSet<(&str, &str)> = base
-            .iter()
-            .map(|resource| (&*resource.group, &*resource.version))
-            .collect();
-        for group in kinds.snapshot.groups() {
-            // Kinds of one group version share its path: no member of an object may come twice.
-            let custom = group.resources().filter(|resource| resource.is_custom());
-            let mut versions: BTreeSet<&str> = custom.map(|resource| &*resource.version).collect();
-            versions.retain(|version| !known.contains(&(group.name(), *version)));
-            if versions.is_empty() {
-                continue;
-            }
-            let mut shared = Object::default();
-            if known.iter().all(|(name, _)| *name != group.name()) {
-                shared = paths::group(group.name(), Version::V2).paths;
-            }
-            for version in versions {
-                let list = paths::group_version(group.name(), version, Version::V2);
-                for (path, item) in list.paths {
-                    shared.insert(path, item);
-                }
-            }
-            let piece = written_piece(&Value::Object(shared), &Value::object());
-            pieces.push(Arc::new(piece));
-        }
-        pieces
+        custom.map(|resource| self.piece(kinds, resource)).collect()
     }
 
     fn piece(&mut self, kinds: Kinds<'_>, resource: &Resource) -> Arc<Piece> {
