@@ -360,7 +360,7 @@ mod tests {
             (-3.0, "-3"),
             (1.5, "1.5"),
             (1e20, "100000000000000000000"),
-            (1e21, "1e21"),
+            (1e21, "1e+21"),
         ] {
             assert_eq!(Value::Float(number).to_string(), written);
         }

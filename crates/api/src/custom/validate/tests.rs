@@ -138,6 +138,10 @@ fn the_work_for_one_object_is_bounded() {
         ]
     );
     // An alternative that was not judged to its end does not pass for one that does not hold.
-    let schema = document!({"not": {"items": schema.get("items").cloned().expect("declared")}});
+    let listed = schema.at(&["items", "enum"]).cloned().expect("declared");
+    let schema = document!({
+        "type": "array", "items": {"type": "integer"}, "not": {"items": {"enum": listed}},
+    });
+    let items = [vec![(-1).into()], items].concat();
     assert_eq!(errors(schema, Value::Array(items)).len(), 1);
 }
