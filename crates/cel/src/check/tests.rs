@@ -93,6 +93,12 @@ ERROR: <input>:1:4: unexpected failed resolution of 'a'
 ERROR: <input>:1:38: expected type 'bool' but found 'list(_var6)'
  | a.transformMap(i, v, b) && c.distinct()
  | .....................................^"),
+    (r#""%b".format(["%q".format([1])])"#, r#"ERROR: <input>:1:25: could not parse formatting clause: unrecognized formatting clause "q"
+ | "%b".format(["%q".format([1])])
+ | ........................^
+ERROR: <input>:1:25: error during formatting: only integers and bools can be formatted as binary, was given string
+ | "%b".format(["%q".format([1])])
+ | ........................^"#),
 ];
 
 fn environment() -> Environment {
