@@ -107,6 +107,17 @@ impl FieldError {
         self
     }
 
+    /// Shows `value` in place of nothing.
+    pub(crate) fn replace_null(&mut self, replacement: &Value) {
+        if let FieldErrorKind::Invalid { value } | FieldErrorKind::NotSupported { value } =
+            &mut self.kind
+            && value.is_null()
+        {
+            *value = replacement.clone();
+            self.shown.take_if(|shown| shown == "null");
+        }
+    }
+
     pub fn internal(path: &Path, detail: impl Into<String>) -> FieldError {
         FieldError::new(path, FieldErrorKind::Internal, detail)
     }
@@ -336,7 +347,7 @@ pub(crate) fn in_go_order(value: &Value) -> String {
 }
 
 /// A text in Go's JSON, in which what HTML would read is escaped.
-fn go_text(text: &str) -> String {
+pub(crate) fn go_text(text: &str) -> String {
     let mut written = Value::from(text).to_string();
     for sign in ['&', '<', '>', '\u{2028}', '\u{2029}'] {
         if written.contains(sign) {

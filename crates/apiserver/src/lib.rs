@@ -66,6 +66,7 @@ use api::Resource;
 use api::catalogue::{self, Catalogue, RuntimeConfig};
 use api::features::FeatureGates;
 use environment::Environment;
+use futures::future::BoxFuture;
 use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -164,7 +165,13 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Fills the caches from the store and makes the cluster's first objects where they lack.
-    pub async fn start(config: Config) -> Result<ApiServer, Error> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<ApiServer, Error>> {
+        // Boxed here and below, so that it is compiled in this crate, for speed: the body of an async
+        // function is compiled where it is awaited.
+        Box::pin(ApiServer::start_all(config))
+    }
+
+    async fn start_all(config: Config) -> Result<ApiServer, Error> {
         let Config {
             store, environment, ..
         } = config;
@@ -290,20 +297,22 @@ impl ApiServer {
     }
 
     /// Serves HTTPS until `shutdown`, then lets requests in flight end.
-    pub async fn serve(
+    pub fn serve(
         &self,
         listener: TcpListener,
         tls: Arc<rustls::ServerConfig>,
         shutdown: CancellationToken,
-    ) -> Result<(), Error> {
-        let leave = async {
-            shutdown.cancelled().await;
-            if let Err(problem) = bootstrap::endpoints::leave(&self.server).await {
-                tracing::warn!(%problem, "the kubernetes Service still leads to this server");
-            }
-        };
-        let serve = https::serve(self.server.clone(), listener, tls, shutdown.clone());
-        tokio::join!(serve, leave).0
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let leave = async {
+                shutdown.cancelled().await;
+                if let Err(problem) = bootstrap::endpoints::leave(&self.server).await {
+                    tracing::warn!(%problem, "the kubernetes Service still leads to this server");
+                }
+            };
+            let serve = https::serve(self.server.clone(), listener, tls, shutdown.clone());
+            tokio::join!(serve, leave).0
+        })
     }
 
     /// Ends the background tasks. Called before the store is closed, which they would otherwise take

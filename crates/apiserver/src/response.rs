@@ -119,8 +119,9 @@ pub(crate) fn large(
     context: &Context,
     code: u16,
     content_type: &'static str,
-    body: Vec<u8>,
+    body: impl Into<Bytes>,
 ) -> Response<Body> {
+    let body = body.into();
     if body.len() < COMPRESS_FROM || !accepts_gzip(context) {
         return bytes(code, content_type, body);
     }

@@ -18,13 +18,17 @@ use tokio::sync::Notify;
 
 use crate::{
     Object, ObjectKey,
+    decode::decode,
     index::{TermIndex, Terms},
     mailbox::Mailbox,
+    reflector::Reflected,
 };
 
 pub(crate) struct Cache<K> {
     /// Taken before a mailbox's lock.
     state: Mutex<State<K>>,
+    /// The objects of a list that is not complete yet.
+    staged: Mutex<Vec<K>>,
     synced: AtomicBool,
     /// This is not a `watch` channel, which wakes its waiters in a random order: a simulation must be
     /// repeatable.
@@ -47,6 +51,7 @@ impl<K: Object> Cache<K> {
                 indexes: BTreeMap::new(),
                 subscribers: Vec::new(),
             }),
+            staged: Mutex::default(),
             synced: AtomicBool::new(false),
             became_synced: Notify::new(),
         }
@@ -177,6 +182,39 @@ impl<K: Object> Cache<K> {
         // Set under the lock, so that a concurrent subscriber gets exactly one `Resynced`.
         self.synced.store(true, Ordering::Release);
         self.became_synced.notify_waiters();
+    }
+}
+
+impl<K: Object> Reflected for Cache<K> {
+    fn stage(&self, object: &str) -> Result<(), serde_json::Error> {
+        let object = decode(object)?;
+        self.staged.lock().push(object);
+        Ok(())
+    }
+
+    fn unstage(&self) {
+        self.staged.lock().clear();
+    }
+
+    fn replace(&self, received_micros: i64) {
+        let objects = std::mem::take(&mut *self.staged.lock());
+        Cache::replace(self, objects, received_micros);
+    }
+
+    fn apply(
+        &self,
+        object: &str,
+        is_deleted: bool,
+        received_micros: i64,
+        bytes: u64,
+    ) -> Result<Option<String>, serde_json::Error> {
+        let object: K = decode(object)?;
+        let reached = object.meta().resource_version.clone();
+        match is_deleted {
+            true => self.remove(object, received_micros, bytes),
+            false => self.set(object, received_micros, bytes),
+        }
+        Ok(reached)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -17,21 +17,40 @@ pub enum Reconciled {
     After(Duration),
 }
 
+/// A reconciler without its type, so that workers are compiled once for every type of key.
+type Reconcile<Key> = dyn Fn(Key) -> BoxFuture<'static, Result<Reconciled, Failure>> + Send + Sync;
+type Failure = Box<dyn Display + Send>;
+
 /// Reconciles keys of the queue until `shutdown`; then every worker finishes its current key. A key
 /// whose reconciler fails or panics is queued again, rate-limited.
-pub async fn run<Key, Error, Reconcile, Work>(
+pub fn run<Key, Error, Work>(
     name: &'static str,
     queue: WorkQueue<Key>,
     workers: usize,
-    reconcile: Reconcile,
+    reconcile: impl Fn(Key) -> Work + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, ()>
+where
+    Key: Ord + Clone + Display + Send + Sync + 'static,
+    Error: Display + Send + 'static,
+    Work: Future<Output = Result<Reconciled, Error>> + Send + 'static,
+{
+    let reconcile: Arc<Reconcile<Key>> = Arc::new(move |key| {
+        let work = reconcile(key);
+        Box::pin(async move { work.await.map_err(|error| Box::new(error) as Failure) })
+    });
+    Box::pin(run_workers(name, queue, workers, reconcile, shutdown))
+}
+
+async fn run_workers<Key>(
+    name: &'static str,
+    queue: WorkQueue<Key>,
+    workers: usize,
+    reconcile: Arc<Reconcile<Key>>,
     shutdown: CancellationToken,
 ) where
     Key: Ord + Clone + Display + Send + Sync + 'static,
-    Error: Display + Send + 'static,
-    Reconcile: Fn(Key) -> Work + Send + Sync + 'static,
-    Work: Future<Output = Result<Reconciled, Error>> + Send + 'static,
 {
-    let reconcile = Arc::new(reconcile);
     let mut running = JoinSet::new();
     for _ in 0..workers.max(1) {
         let worker = work(name, queue.clone(), reconcile.clone(), shutdown.clone());
@@ -44,16 +63,13 @@ pub async fn run<Key, Error, Reconcile, Work>(
     }
 }
 
-async fn work<Key, Error, Reconcile, Work>(
+async fn work<Key>(
     name: &'static str,
     queue: WorkQueue<Key>,
-    reconcile: Arc<Reconcile>,
+    reconcile: Arc<Reconcile<Key>>,
     shutdown: CancellationToken,
 ) where
     Key: Ord + Clone + Display,
-    Error: Display,
-    Reconcile: Fn(Key) -> Work,
-    Work: Future<Output = Result<Reconciled, Error>>,
 {
     loop {
         let key = tokio::select! {

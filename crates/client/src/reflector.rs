@@ -19,8 +19,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Object,
     backoff::{Backoff, jitter},
-    cache::Cache,
-    decode::decode,
     transport::{self, Error, Form, get, lines, push_query},
 };
 
@@ -86,11 +84,31 @@ impl Source {
     }
 }
 
-pub(crate) struct Reflector<K> {
+/// What a reflector keeps equal to the server's state. The reflector itself does not know the type of
+/// the objects, so that it is compiled once and not for every kind.
+pub(crate) trait Reflected: Send + Sync {
+    /// Decodes an object of a list, and keeps it until the list is complete.
+    fn stage(&self, object: &str) -> Result<(), serde_json::Error>;
+    /// Forgets what was staged.
+    fn unstage(&self);
+    /// The staged objects are all that there are.
+    fn replace(&self, received_micros: i64);
+    /// Decodes an object that was added, changed or, with `is_deleted`, deleted. Returns its resource
+    /// version.
+    fn apply(
+        &self,
+        object: &str,
+        is_deleted: bool,
+        received_micros: i64,
+        bytes: u64,
+    ) -> Result<Option<String>, serde_json::Error>;
+}
+
+pub(crate) struct Reflector {
     client: kube::Client,
     environment: Environment,
     source: Source,
-    cache: Arc<Cache<K>>,
+    target: Arc<dyn Reflected>,
     backoff: Backoff,
 }
 
@@ -106,18 +124,18 @@ enum WatchEnd {
     Rejected,
 }
 
-impl<K: Object> Reflector<K> {
+impl Reflector {
     pub(crate) fn new(
         client: kube::Client,
         environment: Environment,
         source: Source,
-        cache: Arc<Cache<K>>,
-    ) -> Reflector<K> {
+        target: Arc<dyn Reflected>,
+    ) -> Reflector {
         Reflector {
             client,
             environment,
             source,
-            cache,
+            target,
             backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
         }
     }
@@ -160,9 +178,9 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    /// Replaces the cache's content by a complete list. Returns the list's resource version.
+    /// Replaces the target's content by a complete list. Returns the list's resource version.
     async fn list(&mut self) -> Result<String, Error> {
-        let mut objects = Vec::new();
+        self.target.unstage();
         let mut token = String::new();
         let mut paged = true;
         loop {
@@ -176,7 +194,7 @@ impl<K: Object> Reflector<K> {
             let bytes = match get(&self.client, &uri, self.source.form).await {
                 // The resource version expired between two pages: get the whole list at once.
                 Err(error) if paged && !token.is_empty() && error.is_expired() => {
-                    objects.clear();
+                    self.target.unstage();
                     paged = false;
                     continue;
                 }
@@ -188,14 +206,13 @@ impl<K: Object> Reflector<K> {
                     source,
                 })?;
             for item in page.items.unwrap_or_default() {
-                match decode::<K>(item.get()) {
-                    Ok(object) => objects.push(object),
-                    Err(error) => self.skip(&error),
+                if let Err(error) = self.target.stage(item.get()) {
+                    self.skip(&error);
                 }
             }
             token = page.metadata.continue_token.unwrap_or_default();
             if token.is_empty() {
-                self.cache.replace(objects, self.environment.now_micros());
+                self.target.replace(self.environment.now_micros());
                 return Ok(page.metadata.resource_version.unwrap_or_default());
             }
         }
@@ -280,21 +297,18 @@ impl<K: Object> Reflector<K> {
         }
         let (now, bytes) = (self.environment.now_micros(), line.len() as u64);
         let reached = match event.kind.as_ref() {
-            "ADDED" | "MODIFIED" | "DELETED" => match decode::<K>(object) {
-                Ok(object) => {
-                    let reached = object.meta().resource_version.clone();
-                    if event.kind == "DELETED" {
-                        self.cache.remove(object, now, bytes);
-                    } else {
-                        self.cache.set(object, now, bytes);
+            "ADDED" | "MODIFIED" | "DELETED" => {
+                match self
+                    .target
+                    .apply(object, event.kind == "DELETED", now, bytes)
+                {
+                    Ok(reached) => reached,
+                    Err(error) => {
+                        self.skip(&error);
+                        version_of(object).map_err(failed("object"))?
                     }
-                    reached
                 }
-                Err(error) => {
-                    self.skip(&error);
-                    version_of(object).map_err(failed("object"))?
-                }
-            },
+            }
             // A bookmark, or an event type of a newer server.
             _ => version_of(object).map_err(failed("bookmark"))?,
         };

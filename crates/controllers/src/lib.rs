@@ -54,6 +54,7 @@ pub use accounts::Accounts;
 use client::Informers;
 use client::election::Election;
 use environment::Environment;
+use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::time::Duration;
@@ -133,7 +134,13 @@ impl Config {
 }
 
 /// Runs all controllers until `shutdown`, while this set is the elected one.
-pub async fn run(config: Config, shutdown: CancellationToken) {
+pub fn run(config: Config, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+    // Boxed, so that it is compiled here: the body of an async function is compiled where it is
+    // awaited.
+    Box::pin(run_elected(config, shutdown))
+}
+
+async fn run_elected(config: Config, shutdown: CancellationToken) {
     let Some(holder) = config.candidate.clone() else {
         return run_all(config, shutdown).await;
     };

@@ -59,6 +59,7 @@ mod volumes;
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use environment::Environment;
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use self::assembly::Kubelet;
@@ -122,7 +123,17 @@ pub enum Error {
 }
 
 /// Runs until `shutdown`. Pods keep running; a kubelet that is started later finds them again.
-pub async fn run(
+pub fn run(
+    config: Config,
+    client: kube::Client,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    // Boxed, so that all of it is compiled here, for speed: the body of an async function is compiled
+    // where it is awaited.
+    Box::pin(run_all(config, client, shutdown))
+}
+
+async fn run_all(
     config: Config,
     client: kube::Client,
     shutdown: CancellationToken,

@@ -40,6 +40,7 @@ mod oracle;
 use client::Informers;
 use configuration::Configuration;
 use environment::Environment;
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 pub use affinity_terms::{AffinityTerms, Term};
@@ -93,19 +94,25 @@ impl Scheduler {
     }
 
     /// Runs the scheduler until `shutdown`.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), ProfileError> {
-        self.run_with(|_| {}, shutdown).await
+    pub fn run(self, shutdown: CancellationToken) -> BoxFuture<'static, Result<(), ProfileError>> {
+        self.run_with(|_| {}, shutdown)
     }
 
     /// As [`Scheduler::run`], with plugins of one's own.
-    pub async fn run_with(
+    pub fn run_with(
         self,
-        add: impl FnOnce(&mut Registry),
+        add: impl FnOnce(&mut Registry) + Send + 'static,
         shutdown: CancellationToken,
-    ) -> Result<(), ProfileError> {
-        let control = control::Control::new(self, add)?;
-        control.run(shutdown).await;
-        Ok(())
+    ) -> BoxFuture<'static, Result<(), ProfileError>> {
+        // Boxed, so that it is compiled here, for speed: the body of an async function is compiled
+        // where it is awaited.
+        let run = |control: control::Control| -> BoxFuture<'static, ()> {
+            Box::pin(control.run(shutdown))
+        };
+        Box::pin(async move {
+            run(control::Control::new(self, add)?).await;
+            Ok(())
+        })
     }
 }
 

@@ -93,7 +93,14 @@ impl Builder {
             || node
                 .additional_schema()
                 .is_some_and(|below| below.has_rules_within());
-        node.facts = self.facts(schema).into();
+        let mut facts = self.facts(schema);
+        let defaulted = (0..).zip(&node.properties);
+        let defaulted = defaulted.filter(|(_, property)| property.node.default().is_some());
+        let defaulted: Box<[u32]> = defaulted.map(|(index, _)| index).collect();
+        if !defaulted.is_empty() {
+            facts.push(Fact::Defaulted(defaulted));
+        }
+        node.facts = facts.into();
         if let Some(default) = schema.default() {
             let default = match self.prune_defaults {
                 true => defaults::pruned(default, &node, around),
@@ -110,6 +117,9 @@ impl Builder {
 
     fn facts(&mut self, schema: Props<'_>) -> Vec<Fact> {
         let mut facts = Vec::new();
+        if !schema.kind().is_empty() && Kind::parse(schema.kind()).is_none() {
+            facts.push(Fact::UnknownType(self.interner.name(schema.kind())));
+        }
         if !schema.text("format").is_empty() {
             facts.push(Fact::Format(self.interner.name(schema.text("format"))));
         }

@@ -6,45 +6,95 @@ use super::node::{Additional, Node};
 use super::prune;
 use crate::document::{Object, Value};
 
+/// What the defaults of one object may take at most, in bytes as JSON: twice of what is ever stored.
+/// Every item of a list gets a copy of its own, so that a short list could become any size.
+const MOST_BYTES: usize = 3 << 20;
+
 /// Fills in what is missing, and what is null without being allowed to.
+///
+/// An object whose defaults take more than [`MOST_BYTES`] gets no further ones: it is too large to be
+/// stored, and refused for that.
 pub(super) fn apply(value: &mut Value, node: &Node) {
-    match value {
-        Value::Object(fields) => {
-            for property in node.properties() {
-                let Some(default) = property.node.default() else {
-                    continue;
-                };
-                let missing = match fields.get(&property.name) {
-                    None => true,
-                    Some(value) => value.is_null() && !property.node.is_nullable(),
-                };
-                if missing {
-                    fields.insert(&*property.name, default.clone());
+    let mut filling = Filling { left: MOST_BYTES };
+    filling.apply(value, node);
+}
+
+struct Filling {
+    /// How many bytes of defaults may still be filled in.
+    left: usize,
+}
+
+impl Filling {
+    fn apply(&mut self, value: &mut Value, node: &Node) {
+        match value {
+            Value::Object(fields) => {
+                for property in node.defaulted() {
+                    let Some(default) = property.node.default() else {
+                        continue;
+                    };
+                    let missing = match fields.get(&property.name) {
+                        None => true,
+                        Some(value) => value.is_null() && !property.node.is_nullable(),
+                    };
+                    if missing && self.spend(property.name.len() + 3 + least_bytes(default)) {
+                        fields.insert(&*property.name, default.clone());
+                    }
+                    if self.left == 0 {
+                        return;
+                    }
+                }
+                for (name, value) in fields.iter_mut() {
+                    if let Some(below) = node.property(name) {
+                        self.apply(value, below);
+                    } else if let Additional::Schema(below) = node.additional() {
+                        self.replace_null(value, below);
+                        self.apply(value, below);
+                    }
                 }
             }
-            for (name, value) in fields.iter_mut() {
-                if let Some(below) = node.property(name) {
-                    apply(value, below);
-                } else if let Additional::Schema(below) = node.additional() {
-                    replace_null(value, below);
-                    apply(value, below);
+            Value::Array(items) => {
+                let Some(below) = node.items() else { return };
+                for item in items {
+                    if self.left == 0 {
+                        return;
+                    }
+                    self.replace_null(item, below);
+                    self.apply(item, below);
                 }
             }
+            _ => {}
         }
-        Value::Array(items) => {
-            let Some(below) = node.items() else { return };
-            for item in items {
-                replace_null(item, below);
-                apply(item, below);
-            }
+    }
+
+    fn replace_null(&mut self, value: &mut Value, node: &Node) {
+        if let (Value::Null, false, Some(default)) = (&*value, node.is_nullable(), node.default())
+            && self.spend(least_bytes(default))
+        {
+            *value = default.clone();
         }
-        _ => {}
+    }
+
+    /// Whether so many bytes may be filled in. The first default that is too many is filled in too,
+    /// so that the object is certainly too large.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let had_some = self.left > 0;
+        self.left = self.left.saturating_sub(bytes);
+        had_some
     }
 }
 
-fn replace_null(value: &mut Value, node: &Node) {
-    if let (Value::Null, false, Some(default)) = (&*value, node.is_nullable(), node.default()) {
-        *value = default.clone();
+/// How many bytes a value has at least as JSON.
+fn least_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 4,
+        Value::Integer(_) | Value::Float(_) => 1,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(least_bytes).sum::<usize>(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, value)| name.len() + 3 + least_bytes(value));
+            2 + fields.sum::<usize>()
+        }
     }
 }
 

@@ -238,6 +238,10 @@ impl Serialize for Value {
             Value::Null => serializer.serialize_unit(),
             Value::Bool(flag) => serializer.serialize_bool(*flag),
             Value::Integer(number) => serializer.serialize_i64(*number),
+            // Go writes whole numbers without a fraction, below 1e21 without an exponent.
+            Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e21 => {
+                serializer.serialize_i128(*number as i128)
+            }
             Value::Float(number) => serializer.serialize_f64(*number),
             Value::String(text) => serializer.serialize_str(text),
             Value::Array(items) => serializer.collect_seq(items),
@@ -347,5 +351,18 @@ mod tests {
         assert_eq!(value.str_at(&["metadata", "name"]), "web");
         assert_eq!(value.remove(&["metadata", "name"]), Some("web".into()));
         assert_eq!(value.at(&["metadata", "name"]), None);
+    }
+
+    #[test]
+    fn whole_numbers_are_written_without_a_fraction() {
+        for (number, written) in [
+            (1.0, "1"),
+            (-3.0, "-3"),
+            (1.5, "1.5"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+        ] {
+            assert_eq!(Value::Float(number).to_string(), written);
+        }
     }
 }

@@ -68,6 +68,8 @@ struct OfGroup {
     /// By the name of the version. They are few, and there may be thousands of groups: a tree would
     /// reserve room for ten more.
     versions: Box<[(String, OfVersion)]>,
+    /// Upstream describes no group that has custom kinds alone.
+    has_built_in: bool,
     /// At `/openapi/v3/apis/<group>`.
     root: OnceLock<Document>,
 }
@@ -101,7 +103,7 @@ impl Documents {
         let group = self.of_group(kinds.snapshot.group(group)?);
         match version {
             Some(version) => self.version(kinds, &group, version),
-            None => Some(group.root().clone()),
+            None => group.has_built_in.then(|| group.root().clone()),
         }
     }
 
@@ -127,7 +129,7 @@ impl Documents {
                 };
                 list(&path, group.etag(version));
             }
-            if !name.is_empty() {
+            if !name.is_empty() && group.has_built_in {
                 list(&format!("apis/{name}"), &group.root().etag);
             }
         }
@@ -207,8 +209,10 @@ impl OfGroup {
             let version = versions.entry(resource.version.to_string()).or_default();
             version.has_custom |= resource.is_custom();
         }
+        let has_built_in = group.resources().any(|resource| !resource.is_custom());
         OfGroup {
             group,
+            has_built_in,
             versions: versions.into_iter().collect(),
             root: OnceLock::new(),
         }
@@ -268,6 +272,7 @@ impl OfGroup {
         if built_in.is_empty() {
             document.set(&["info", "title"], "Kubernetes CRD Swagger");
             document.set(&["info", "version"], "v0.1.0");
+            document.remove(&["components", "securitySchemes"]);
         }
         document.to_json()
     }

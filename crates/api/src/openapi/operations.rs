@@ -57,6 +57,8 @@ const WRITE: &[Parameter] = &[
     ("fieldManager", "string"),
     ("fieldValidation", "string"),
 ];
+/// Upstream describes it for custom kinds alone.
+const GET_CUSTOM: &[Parameter] = &[("resourceVersion", "string")];
 const PATCH_ONLY: &[Parameter] = &[("force", "boolean")];
 const DELETE: &[Parameter] = &[
     ("dryRun", "string"),
@@ -328,20 +330,20 @@ fn operation<'a>(
     verb: &'static str,
     suffix: &str,
 ) -> Operation<'a> {
+    // Upstream has another builder for custom kinds, with a few habits of its own.
+    let is_custom = resource.is_custom();
     let (group, version, kind) = match subresource {
-        Some(subresource) => (
+        Some(subresource) if !is_custom => (
             &*subresource.group,
             &*subresource.version,
             &*subresource.kind,
         ),
-        None => (&*resource.group, &*resource.version, &*resource.kind),
+        _ => (&*resource.group, &*resource.version, &*resource.kind),
     };
     let own: Name = match subresource {
-        Some(subresource) if resource.is_custom() && subresource.name == "status" => {
-            definition_of(resource)
-        }
-        Some(_) => table()
-            .of_kind(group, version, kind)
+        Some(subresource) if is_custom && subresource.name == "status" => definition_of(resource),
+        Some(subresource) => table()
+            .of_kind(&subresource.group, &subresource.version, &subresource.kind)
             .map_or("", |definition| definition.name)
             .into(),
         None => definition_of(resource),
@@ -361,6 +363,7 @@ fn operation<'a>(
             ("get", "list", "list", vec![LIST], None, list, &[OK])
         }
         "get" if is_log => ("get", "get", "read", vec![LOG], None, "".into(), &[OK]),
+        "get" if is_custom => ("get", "get", "read", vec![GET_CUSTOM], None, own, &[OK]),
         "get" => ("get", "get", "read", vec![], None, own, &[OK]),
         "create" => {
             let codes = &[OK, CREATED, ACCEPTED];
@@ -374,7 +377,7 @@ fn operation<'a>(
         }
         "patch" => {
             let parameters = vec![WRITE, PATCH_ONLY];
-            let codes = &[OK, CREATED];
+            let codes: &[_] = if is_custom { &[OK] } else { &[OK, CREATED] };
             (
                 "patch",
                 "patch",
@@ -386,14 +389,17 @@ fn operation<'a>(
             )
         }
         "deletecollection" => {
-            let parameters = vec![LIST, DELETE];
+            let (parameters, options) = match is_custom {
+                true => (vec![LIST], None),
+                false => (vec![LIST, DELETE], options()),
+            };
             let action = "deletecollection";
             (
                 "delete",
                 action,
                 "delete",
                 parameters,
-                options(),
+                options,
                 STATUS.into(),
                 &[OK],
             )
@@ -417,7 +423,7 @@ fn operation<'a>(
         }
     };
     let mut parameters = [parameters.concat().as_slice(), PRETTY].concat();
-    if verb == "deletecollection" {
+    if verb == "deletecollection" && !is_custom {
         parameters.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
     }
     parameters.sort_unstable();

@@ -39,14 +39,17 @@ pub(super) struct Written {
     pub definitions: BTreeSet<Name>,
 }
 
-/// All paths of the served kinds, and the resource list of each group version.
+/// All paths of the served kinds, and the resource list of each group version, which upstream does
+/// not describe where all kinds are custom ones.
 pub(super) fn paths(served: &[&Resource], version: Version) -> Written {
     let mut written = Written::default();
     for resource in served {
-        let list = group_version(&resource.group, &resource.version, version);
-        written.definitions.extend(list.definitions);
-        for (path, item) in list.paths {
-            written.paths.insert(path, item);
+        if !resource.is_custom() {
+            let list = group_version(&resource.group, &resource.version, version);
+            written.definitions.extend(list.definitions);
+            for (path, item) in list.paths {
+                written.paths.insert(path, item);
+            }
         }
         written.add_kind(resource, version);
     }
@@ -62,7 +65,7 @@ pub(super) fn of_kind(resource: &Resource, version: Version) -> Written {
 }
 
 /// The path that a group version lists its kinds at.
-pub(super) fn group_version(group: &str, name: &str, version: Version) -> Written {
+fn group_version(group: &str, name: &str, version: Version) -> Written {
     let mut written = Written::default();
     let path = match group {
         "" => format!("/api/{name}/"),

@@ -1,15 +1,21 @@
 //! The v2 document, put together: what the built-in kinds give, made once, and one piece for each
 //! custom kind, made again only when its definition changes or when it was forgotten for lack of room.
+//! Pieces are kept compressed: those of different kinds are long and much alike.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
 use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
 
 use super::{
     Document, GENERAL, Kinds, Version, custom, definitions, descriptions, gnostic, paths,
     short_version,
 };
 use crate::catalogue::Snapshot;
-use crate::document::{Object, Value};
+use crate::document::Value;
 use crate::resource::Resource;
 
 /// What all kept pieces may take together.
@@ -18,7 +24,7 @@ const BUDGET: usize = 16 << 20;
 const LARGEST_KEPT: usize = 8 << 20;
 
 /// In which form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whole {
     Json = 0,
     Protobuf = 1,
@@ -27,9 +33,8 @@ pub(super) enum Whole {
 #[derive(Default)]
 pub(super) struct Pieces {
     base: Option<Base>,
-    /// By the fingerprint of the definition and the version.
-    kept: BTreeMap<([u8; 32], String), Arc<Piece>>,
-    order: VecDeque<([u8; 32], String)>,
+    kept: BTreeMap<PieceKey, Arc<Piece>>,
+    order: VecDeque<PieceKey>,
     bytes: usize,
     /// The newest documents, by form, with the kinds that they are about.
     newest: [Option<(Arc<Snapshot>, Document)>; 2],
@@ -50,16 +55,48 @@ struct BaseJson {
     paths: Vec<u8>,
 }
 
-/// Members of the two large objects of the document.
+/// The form, the fingerprint of the definition, and the version.
+type PieceKey = (Whole, [u8; 32], String);
+
+/// What one custom kind adds to the document, compressed. As JSON, these are members of the two large
+/// objects: first of the definitions, then of the paths.
 struct Piece {
-    definitions: Vec<u8>,
-    paths: Vec<u8>,
-    protobuf: Vec<u8>,
+    compressed: Vec<u8>,
+    /// The length of the members of the definitions.
+    definitions: usize,
 }
 
 impl Piece {
+    fn new(whole: Whole, paths: &Value, definitions: &Value) -> Piece {
+        let (plain, definitions) = match whole {
+            Whole::Protobuf => (gnostic::encode_piece(paths, definitions), 0),
+            Whole::Json => {
+                let mut plain = members(definitions);
+                let length = plain.len();
+                plain.append(&mut members(paths));
+                (plain, length)
+            }
+        };
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        let written = encoder.write_all(&plain);
+        let compressed = written.and_then(|()| encoder.finish());
+        let mut compressed = compressed.expect("writing to memory does not fail");
+        compressed.shrink_to_fit();
+        Piece {
+            compressed,
+            definitions,
+        }
+    }
+
+    /// Replaces `plain` by what was compressed.
+    fn read(&self, plain: &mut Vec<u8>) {
+        plain.clear();
+        let read = ZlibDecoder::new(&*self.compressed).read_to_end(plain);
+        read.expect("a piece was compressed here");
+    }
+
     fn size(&self) -> usize {
-        self.definitions.len() + self.paths.len() + self.protobuf.len() + 256
+        self.compressed.len() + size_of::<Piece>() + 2 * size_of::<PieceKey>()
     }
 }
 
@@ -74,13 +111,15 @@ impl Pieces {
         {
             return document.clone();
         }
-        let pieces = self.pieces(kinds);
+        let pieces = self.pieces(kinds, whole);
         let body = match (&mut self.base, whole) {
             (Some(base), Whole::Json) => base.json().with(&pieces),
             (Some(base), Whole::Protobuf) => {
                 let mut body = base.protobuf().to_vec();
+                let mut plain = Vec::new();
                 for piece in &pieces {
-                    body.extend_from_slice(&piece.protobuf);
+                    piece.read(&mut plain);
+                    body.extend_from_slice(&plain);
                 }
                 body
             }
@@ -92,8 +131,8 @@ impl Pieces {
         document
     }
 
-    /// The pieces of all custom kinds and groups.
-    fn pieces(&mut self, kinds: Kinds<'_>) -> Vec<Arc<Piece>> {
+    /// The pieces of all custom kinds.
+    fn pieces(&mut self, kinds: Kinds<'_>, whole: Whole) -> Vec<Arc<Piece>> {
         let resources = || kinds.snapshot.resources();
         let built_in: Vec<_> = resources()
             .filter(|one| !one.is_custom())
@@ -115,40 +154,15 @@ impl Pieces {
             });
         }
         let custom = resources().filter(|resource| resource.is_custom());
-        let mut pieces: Vec<_> = custom.map(|resource| self.piece(kinds, resource)).collect();
-        let base = self.base.as_ref().map_or(&[][..], |base| &base.kinds);
-        let known: BTreeSet<(&str, &str)> = base
-            .iter()
-            .map(|resource| (&*resource.group, &*resource.version))
-            .collect();
-        for group in kinds.snapshot.groups() {
-            // Kinds of one group version share its path: no member of an object may come twice.
-            let custom = group.resources().filter(|resource| resource.is_custom());
-            let mut versions: BTreeSet<&str> = custom.map(|resource| &*resource.version).collect();
-            versions.retain(|version| !known.contains(&(group.name(), *version)));
-            if versions.is_empty() {
-                continue;
-            }
-            let mut shared = Object::default();
-            if known.iter().all(|(name, _)| *name != group.name()) {
-                shared = paths::group(group.name(), Version::V2).paths;
-            }
-            for version in versions {
-                let list = paths::group_version(group.name(), version, Version::V2);
-                for (path, item) in list.paths {
-                    shared.insert(path, item);
-                }
-            }
-            let piece = written_piece(&Value::Object(shared), &Value::object());
-            pieces.push(Arc::new(piece));
-        }
-        pieces
+        custom
+            .map(|resource| self.piece(kinds, resource, whole))
+            .collect()
     }
 
-    fn piece(&mut self, kinds: Kinds<'_>, resource: &Resource) -> Arc<Piece> {
+    fn piece(&mut self, kinds: Kinds<'_>, resource: &Resource, whole: Whole) -> Arc<Piece> {
         let custom = resource.definition.custom();
         let fingerprint = custom.map_or([0; 32], |custom| custom.kind.fingerprint);
-        let key = (fingerprint, resource.version.to_string());
+        let key = (whole, fingerprint, resource.version.to_string());
         if let Some(known) = self.kept.get(&key) {
             return known.clone();
         }
@@ -156,13 +170,16 @@ impl Pieces {
         let declared = kinds.declarations.of(resource).unwrap_or_default();
         let written = paths::of_kind(resource, Version::V2);
         let definitions = custom::definitions(resource, &declared, Version::V2);
-        let (written, definitions) = (Value::Object(written.paths), Value::Object(definitions));
-        let piece = Arc::new(written_piece(&written, &definitions));
+        let piece = Arc::new(Piece::new(
+            whole,
+            &Value::Object(written.paths),
+            &Value::Object(definitions),
+        ));
         self.keep(key, &piece);
         piece
     }
 
-    fn keep(&mut self, key: ([u8; 32], String), piece: &Arc<Piece>) {
+    fn keep(&mut self, key: PieceKey, piece: &Arc<Piece>) {
         if piece.size() > BUDGET {
             return;
         }
@@ -175,14 +192,6 @@ impl Pieces {
             let removed = self.kept.remove(&oldest);
             self.bytes -= removed.map_or(0, |removed| removed.size());
         }
-    }
-}
-
-fn written_piece(paths: &Value, definitions: &Value) -> Piece {
-    Piece {
-        protobuf: gnostic::encode_piece(paths, definitions),
-        definitions: members(definitions),
-        paths: members(paths),
     }
 }
 
@@ -256,28 +265,42 @@ fn written_base(kinds: &[Arc<Resource>]) -> Value {
 impl BaseJson {
     /// The whole document.
     fn with(&self, pieces: &[Arc<Piece>]) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut definitions = Members::of(&self.definitions);
+        let mut paths = Members::of(&self.paths);
+        let mut plain = Vec::new();
+        for piece in pieces {
+            piece.read(&mut plain);
+            let (of_definitions, of_paths) = plain.split_at(piece.definitions);
+            definitions.add(of_definitions);
+            paths.add(of_paths);
+        }
+        let (definitions, paths) = (definitions.0, paths.0);
+        let length = self.head.len() + definitions.len() + paths.len() + 64;
+        let mut out = Vec::with_capacity(length);
         out.push(b'{');
         out.extend_from_slice(&self.head);
-        let definitions = pieces.iter().map(|piece| &piece.definitions);
-        let definitions = std::iter::once(&self.definitions).chain(definitions);
-        let paths = pieces.iter().map(|piece| &piece.paths);
-        let paths = std::iter::once(&self.paths).chain(paths);
-        for (name, members) in [
-            ("definitions", definitions.collect::<Vec<_>>()),
-            ("paths", paths.collect()),
-        ] {
+        for (name, members) in [("definitions", definitions), ("paths", paths)] {
             out.extend_from_slice(format!(",\"{name}\":{{").as_bytes());
-            let mut is_first = true;
-            for text in members.into_iter().filter(|text| !text.is_empty()) {
-                if !std::mem::replace(&mut is_first, false) {
-                    out.push(b',');
-                }
-                out.extend_from_slice(text);
-            }
+            out.extend_from_slice(&members);
             out.push(b'}');
         }
         out.push(b'}');
         out
+    }
+}
+
+/// The members of an object, from several texts.
+struct Members(Vec<u8>);
+
+impl Members {
+    fn of(text: &[u8]) -> Members {
+        Members(text.to_vec())
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        if !self.0.is_empty() && !text.is_empty() {
+            self.0.push(b',');
+        }
+        self.0.extend_from_slice(text);
     }
 }

@@ -240,8 +240,21 @@ impl Checker {
         }
     }
 
-    /// The JSON schema positions that allow two forms.
+    /// The JSON schema positions that allow two forms. They have a decoder of their own, also where
+    /// an object is restored: its errors are those of a JSON document that begins here.
     fn schema_or(&mut self, node: Node<'_>, kind: &Type) -> Checked {
+        if !self.restoring {
+            return self.schema_forms(node, kind);
+        }
+        let outer = (std::mem::take(&mut self.go_path), self.go_struct);
+        self.restoring = false;
+        let value = self.schema_forms(node, kind);
+        self.restoring = true;
+        (self.go_path, self.go_struct) = outer;
+        value
+    }
+
+    fn schema_forms(&mut self, node: Node<'_>, kind: &Type) -> Checked {
         let outer = std::mem::replace(&mut self.lenient, true);
         let schema = table()
             .definition(JSON_SCHEMA)
@@ -252,7 +265,7 @@ impl Checker {
             (Type::SchemaOrArray, Node::Array(nodes)) => {
                 let mut values = Vec::with_capacity(nodes.len());
                 for node in nodes {
-                    values.extend(self.schema_or(node, &Type::SchemaOrArray)?);
+                    values.extend(self.schema_forms(node, &Type::SchemaOrArray)?);
                 }
                 Some(Value::Array(values))
             }

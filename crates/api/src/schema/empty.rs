@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::document::Value;
-use crate::field::{FieldError, FieldErrorKind};
+use crate::field::FieldError;
 use crate::resource::Resource;
 
 /// The places of an object where an empty list or map was.
@@ -16,18 +16,13 @@ impl Empties {
     /// The errors, showing what was empty as such; validation only saw that nothing was there.
     pub fn shown_in(&self, mut errors: Vec<FieldError>) -> Vec<FieldError> {
         for error in &mut errors {
-            let (FieldErrorKind::Invalid { value } | FieldErrorKind::NotSupported { value }) =
-                &mut error.kind
-            else {
-                continue;
-            };
             let sent = self.0.iter().find(|(path, _)| {
                 // Some errors name what holds the list.
                 let rest = path.strip_prefix(error.path.as_str());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             });
-            if let (Value::Null, Some((_, sent))) = (&value, sent) {
-                *value = sent.clone();
+            if let Some((_, sent)) = sent {
+                error.replace_null(sent);
             }
         }
         errors

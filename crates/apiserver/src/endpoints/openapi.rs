@@ -43,9 +43,7 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
             context,
             200,
             "text/plain; charset=utf-8",
-            aggregation::merged_v3_index(&documents.v3_index(kinds), table, &snapshot)
-                .body
-                .to_vec(),
+            aggregation::merged_v3_index(&documents.v3_index(kinds), table, &snapshot).body,
         )),
         ["v3", path @ ..] => Ok(match documents.v3(kinds, &path.join("/")) {
             Some(document) => {
@@ -86,7 +84,7 @@ pub(super) fn answer(
             response
         }
         false if content_type == "application/json" => {
-            response::large(context, 200, JSON, document.body.to_vec())
+            response::large(context, 200, JSON, document.body.clone())
         }
         false => response::bytes(200, content_type, document.body.clone()),
     };

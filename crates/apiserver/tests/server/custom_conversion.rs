@@ -7,7 +7,7 @@ use crate::harness::Cluster;
 use crate::hook_server::{HookServer, MUTATING, Reply, VALIDATING, allowed, configure, patched};
 
 /// v1 has `spec.color`, v2 has `spec.paint`.
-fn convert(asked: &Value) -> Value {
+pub fn convert(asked: &Value) -> Value {
     let wanted = asked.str_at(&["request", "desiredAPIVersion"]);
     let objects = asked.list_at(&["request", "objects"]).iter();
     let converted = objects.map(|object| {
@@ -31,7 +31,7 @@ fn convert(asked: &Value) -> Value {
     review
 }
 
-fn converted_by(server: &HookServer) -> Value {
+pub fn converted_by(server: &HookServer) -> Value {
     let mut definition = widgets();
     let mut newer = version("v2", false);
     let fields = [

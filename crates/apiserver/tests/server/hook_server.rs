@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::Value;
 use base64::Engine;
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
@@ -33,6 +35,8 @@ pub enum Reply {
     When(Arc<Notify>, Box<Reply>),
     /// Never answers.
     Never,
+    /// Begins its answer, with this, and never ends it.
+    Begun(Vec<u8>),
 }
 
 type Respond = dyn Fn(&str, &Value) -> Reply + Send + Sync;
@@ -171,7 +175,7 @@ async fn answer(
     seen: Arc<Seen>,
     respond: Arc<Respond>,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
     let path = request.uri().path().to_string();
     let body = request
         .into_body()
@@ -202,7 +206,12 @@ async fn answer(
                 if let Some((name, value)) = header {
                     response = response.header(name, value);
                 }
-                return Ok(response.body(Full::new(body.into())).unwrap());
+                return Ok(response.body(Full::new(body.into()).boxed()).unwrap());
+            }
+            Reply::Begun(part) => {
+                let first = futures::stream::iter([Ok(Frame::data(part.into()))]);
+                let endless = first.chain(futures::stream::pending());
+                return Ok(Response::new(BodyExt::boxed(StreamBody::new(endless))));
             }
         };
     }

@@ -10,6 +10,8 @@ mod bounds;
 mod caches;
 mod connections;
 mod custom_conversion;
+mod custom_conversion_faults;
+mod custom_explosions;
 mod custom_harness;
 mod custom_lifecycle;
 mod custom_objects;

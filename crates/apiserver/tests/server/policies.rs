@@ -202,6 +202,25 @@ async fn policies_are_not_asked_about_policies() {
         .post(BINDINGS, &binding("q", "q", "Deny"))
         .await
         .expect(201);
+    let label = api::document!({"metadata": {"labels": {"x": "y"}}});
+    for path in [POLICIES, BINDINGS] {
+        for name in ["p", "q"] {
+            admin
+                .merge(&format!("{path}/{name}"), &label)
+                .await
+                .expect(200);
+        }
+    }
+    let mutating = api::document!({
+        "metadata": {"name": "m"}, "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [rule(&["CREATE"], "", &["configmaps"])]},
+            "mutations": [{"patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": "Object{}"}}],
+        },
+    });
+    let path = POLICIES.replace("validating", "mutating");
+    admin.post(&path, &mutating).await.expect(201);
     admin.delete(&format!("{BINDINGS}/p")).await.expect(200);
     admin.delete(&format!("{POLICIES}/p")).await.expect(200);
     admin.post(MAPS, &config_map("a")).await.expect(201);

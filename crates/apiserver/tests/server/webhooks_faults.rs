@@ -83,6 +83,24 @@ async fn a_hook_that_never_answers_is_given_up_after_its_time() {
 }
 
 #[tokio::test]
+async fn a_hook_that_begins_its_answer_and_never_ends_it_is_given_up_after_its_time() {
+    let server = HookServer::start(|_, asked| {
+        let mut answer = review(asked, api::document!({"allowed": true})).to_json();
+        answer.pop();
+        Reply::Begun(answer)
+    })
+    .await;
+    let mut hook = server.hook("h", &CREATE, &OF_MAPS);
+    hook.set(&["timeoutSeconds"], 1);
+    let (code, status) = created_with(VALIDATING, "Fail", hook.clone()).await;
+    assert_eq!(code, 500, "{status}");
+    let message = status.str_at(&["message"]);
+    assert!(message.ends_with("context deadline exceeded"), "{message}");
+    let (code, _) = created_with(MUTATING, "Ignore", hook).await;
+    assert_eq!(code, 201);
+}
+
+#[tokio::test]
 async fn a_request_ends_at_its_own_deadline() {
     let (_cluster, admin) = start().await;
     let server = HookServer::start(|_, _| Reply::Never).await;
@@ -305,6 +323,25 @@ async fn an_update_that_a_hook_gives_another_name_is_refused() {
         message.contains("metadata.name: Invalid value: \"b\": field is immutable"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn an_update_that_a_hook_gives_another_uid_is_refused() {
+    let (_cluster, admin) = start().await;
+    let made = admin.post(MAPS, &config_map("a")).await.expect(201);
+    let operations = api::document!([{"op": "replace", "path": "/metadata/uid", "value": "other"}]);
+    let server = HookServer::start(move |_, asked| patched(asked, &operations)).await;
+    let hook = server.hook("h", &["UPDATE"], &OF_MAPS);
+    configure(&admin, MUTATING, "c", vec![hook]).await;
+    let change = api::document!({"data": {"x": "y"}});
+    let answer = admin.merge(&format!("{MAPS}/a"), &change).await;
+    let message = answer.failure(422, "Invalid");
+    assert!(
+        message.contains("metadata.uid: Invalid value: \"other\": field is immutable"),
+        "{message}"
+    );
+    let now = admin.get(&format!("{MAPS}/a")).await.expect(200);
+    assert_eq!(now, made);
 }
 
 #[tokio::test]

@@ -128,21 +128,21 @@ impl Checker<'_> {
 
     /// The type of an overload's result, if the arguments fit.
     fn result_of(&mut self, overload: &Overload, given: &[Type]) -> Option<Type> {
-        if overload.arguments.len() != given.len() {
-            return None;
-        }
+        let is_of_length = overload.arguments.len() == given.len();
         let mut parameters = Parameters::default();
         parameters.collect(&overload.result);
         for argument in &overload.arguments {
             parameters.collect(argument);
         }
         if parameters.names.is_empty() {
-            return self
-                .unifier
-                .are_assignable(given, &overload.arguments)
+            return (is_of_length && self.unifier.are_assignable(given, &overload.arguments))
                 .then(|| overload.result.clone());
         }
+        // cel-go numbers the variables before it counts the arguments, and messages show the numbers.
         parameters.first = self.unifier.variables(parameters.names.len());
+        if !is_of_length {
+            return None;
+        }
         let wanted: Vec<Type> = overload
             .arguments
             .iter()

@@ -8,6 +8,7 @@ use crate::libraries::strings::clause;
 use crate::types::Type;
 
 pub fn check_formats(checked: &CheckedAst, report: &mut Report) {
+    let mut problems = Vec::new();
     walk(&checked.ast, |id, expr, _| {
         let Expr::Call(Call {
             function,
@@ -39,11 +40,14 @@ pub fn check_formats(checked: &CheckedAst, report: &mut Report) {
             Ok(_) => None,
             Err((at, message)) => Some((at.unwrap_or(id), message)),
         };
-        if let Some((at, message)) = problem {
-            let offset = checked.ast.nodes.get(at.0 as usize).map(|node| node.offset);
-            report.add(offset, message);
-        }
+        problems.extend(problem);
     });
+    // cel-go visits what is below a call before the call, which counts for errors at one place: the
+    // reverse of the order of `walk`.
+    for (at, message) in problems.into_iter().rev() {
+        let offset = checked.ast.nodes.get(at.0 as usize).map(|node| node.offset);
+        report.add(offset, message);
+    }
 }
 
 type Problem = (Option<Id>, String);

@@ -87,6 +87,18 @@ ERROR: <input>:1:4: unexpected failed resolution of 'a'
     ("[1, 2].sum() + 1u", "ERROR: <input>:1:14: found no matching overload for '_+_' applied to '(int, uint)'
  | [1, 2].sum() + 1u
  | .............^"),
+    ("a.transformMap(i, v, b) && c.distinct()", "ERROR: <input>:1:15: expected type 'bool' but found 'map(dyn, dyn)'
+ | a.transformMap(i, v, b) && c.distinct()
+ | ..............^
+ERROR: <input>:1:38: expected type 'bool' but found 'list(_var6)'
+ | a.transformMap(i, v, b) && c.distinct()
+ | .....................................^"),
+    (r#""%b".format(["%q".format([1])])"#, r#"ERROR: <input>:1:25: could not parse formatting clause: unrecognized formatting clause "q"
+ | "%b".format(["%q".format([1])])
+ | ........................^
+ERROR: <input>:1:25: error during formatting: only integers and bools can be formatted as binary, was given string
+ | "%b".format(["%q".format([1])])
+ | ........................^"#),
 ];
 
 fn environment() -> Environment {

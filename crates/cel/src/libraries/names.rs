@@ -16,6 +16,10 @@ const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist
 const LABEL_BYTES: usize = 63;
 const SUBDOMAIN_BYTES: usize = 253;
 
+/// Upstream has two functions for the message about a length, which count the same.
+const CHARACTERS: &str = "characters";
+const BYTES: &str = "bytes";
+
 /// A name to which something will be appended may end with a dash: that and the byte before it are
 /// taken for a letter, as upstream does.
 pub(super) fn without_dash(text: &str) -> Vec<u8> {
@@ -26,7 +30,7 @@ pub(super) fn without_dash(text: &str) -> Vec<u8> {
 }
 
 pub(super) fn dns_1123_label(name: &[u8]) -> Vec<String> {
-    let mut messages = too_long(name, LABEL_BYTES);
+    let mut messages = too_long(name, LABEL_BYTES, CHARACTERS);
     if !is_label(name) {
         messages.push(if is_subdomain(name) {
             "must not contain dots".to_owned()
@@ -38,7 +42,11 @@ pub(super) fn dns_1123_label(name: &[u8]) -> Vec<String> {
 }
 
 pub(super) fn dns_1123_subdomain(name: &[u8]) -> Vec<String> {
-    let mut messages = too_long(name, SUBDOMAIN_BYTES);
+    subdomain(name, CHARACTERS)
+}
+
+fn subdomain(name: &[u8], unit: &str) -> Vec<String> {
+    let mut messages = too_long(name, SUBDOMAIN_BYTES, unit);
     if !is_subdomain(name) {
         messages.push(mismatch(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"]));
     }
@@ -46,7 +54,7 @@ pub(super) fn dns_1123_subdomain(name: &[u8]) -> Vec<String> {
 }
 
 pub(super) fn dns_1035_label(name: &[u8]) -> Vec<String> {
-    let mut messages = too_long(name, LABEL_BYTES);
+    let mut messages = too_long(name, LABEL_BYTES, CHARACTERS);
     if !is_label(name) || !name[0].is_ascii_lowercase() {
         messages.push(mismatch(
             LABEL_1035_RULE,
@@ -68,7 +76,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
             name
         }
         [prefix, name] => {
-            let prefix = dns_1123_subdomain(prefix.as_bytes());
+            let prefix = subdomain(prefix.as_bytes(), BYTES);
             messages.extend(
                 prefix
                     .iter()
@@ -85,7 +93,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
     if name.is_empty() {
         messages.push("name part must be non-empty".to_owned());
     } else {
-        let long = too_long(name.as_bytes(), LABEL_BYTES);
+        let long = too_long(name.as_bytes(), LABEL_BYTES, BYTES);
         messages.extend(long.iter().map(|message| format!("name part {message}")));
     }
     if !is_label_key(name) {
@@ -95,7 +103,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
 }
 
 pub(super) fn label_value(text: &str) -> Vec<String> {
-    let mut messages = too_long(text.as_bytes(), LABEL_BYTES);
+    let mut messages = too_long(text.as_bytes(), LABEL_BYTES, BYTES);
     if !text.is_empty() && !is_label_key(text) {
         let examples = ["MyValue", "my_value", "12345"];
         messages.push(mismatch(LABEL_VALUE_RULE, LABEL_VALUE, &examples));
@@ -223,9 +231,9 @@ fn is_bounded(name: &[u8], is_edge: fn(&u8) -> bool, is_inner: impl Fn(&u8) -> b
     }
 }
 
-fn too_long(name: &[u8], most: usize) -> Vec<String> {
+fn too_long(name: &[u8], most: usize, unit: &str) -> Vec<String> {
     match name.len() > most {
-        true => vec![format!("must be no more than {most} bytes")],
+        true => vec![format!("must be no more than {most} {unit}")],
         false => Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use std::sync::{Arc, RwLock};
 
 use client::Informers;
 use environment::Environment;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio_util::sync::CancellationToken;
@@ -54,7 +55,15 @@ pub enum Error {
 }
 
 /// Runs until `shutdown`. Queries that come before the first list is complete wait for it.
-pub async fn run(config: DnsConfig, shutdown: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    config: DnsConfig,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    // Boxed, so that it is compiled here, for speed, and not where it is awaited.
+    Box::pin(follow_until(config, shutdown))
+}
+
+async fn follow_until(config: DnsConfig, shutdown: CancellationToken) -> Result<(), Error> {
     let zone = Zone::new(&config.domain)?;
     let server = server::Server::bind(config.listen).await?;
     let index = Arc::new(RwLock::new(NamesIndex::default()));

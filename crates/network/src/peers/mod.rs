@@ -18,6 +18,7 @@ use std::time::Duration;
 use client::events::Recorder;
 use client::{Change, Informers, Subscription};
 use environment::Environment;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +52,12 @@ const METRIC_BASE: u32 = 0x0200_0000;
 const MOST_REPORTED: usize = 10;
 
 /// Runs until `shutdown`; the routes stay, so that pods stay reachable while the server restarts.
-pub async fn run(config: PeersConfig, shutdown: CancellationToken) {
+pub fn run(config: PeersConfig, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+    // Boxed, so that it is compiled here, for speed, and not where it is awaited.
+    Box::pin(follow_until(config, shutdown))
+}
+
+async fn follow_until(config: PeersConfig, shutdown: CancellationToken) {
     let nodes = config.informers.of::<Node>();
     let mut changes = nodes.subscribe();
     tokio::select! {

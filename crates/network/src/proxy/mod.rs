@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use client::{Change, Informers, ObjectKey};
 use environment::Environment;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +82,15 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// Runs until `shutdown`; the rules stay, so that Services work while the server restarts.
-pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    config: ProxyConfig,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    // Boxed, so that it is compiled here, for speed, and not where it is awaited.
+    Box::pin(follow_until(config, shutdown))
+}
+
+async fn follow_until(config: ProxyConfig, shutdown: CancellationToken) -> Result<(), Error> {
     if !names::is_cluster_id(&config.cluster_id) {
         return Err(Error::ClusterId(config.cluster_id));
     }

@@ -39,7 +39,7 @@ use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
 use environment::Environment;
-use futures::Stream;
+use futures::{Stream, future::BoxFuture};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +70,17 @@ fn connections(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStre
 
 /// Serves CRI until `shutdown`. It takes over the pods that an earlier server left running, and leaves
 /// all pods running when it ends.
-pub async fn serve(
+pub fn serve(
+    config: Config,
+    environment: Environment,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    // Boxed, so that all of it is compiled here, for speed: the body of an async function is compiled
+    // where it is awaited.
+    Box::pin(serve_all(config, environment, shutdown))
+}
+
+async fn serve_all(
     config: Config,
     environment: Environment,
     shutdown: CancellationToken,

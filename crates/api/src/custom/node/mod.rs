@@ -61,9 +61,13 @@ pub struct Property {
 /// What only some nodes say.
 #[derive(Clone, Debug)]
 pub(super) enum Fact {
+    /// A type that there is not; the schema is refused for it.
+    UnknownType(Name),
     /// As declared; `Node::format` is the one that is checked.
     Format(Name),
     Default(Box<Value>),
+    /// Which of the properties have defaults.
+    Defaulted(Box<[u32]>),
     Enum(Box<[Value]>),
     Pattern(Name),
     Maximum(f64),
@@ -129,6 +133,11 @@ impl Node {
         self.kind
     }
 
+    /// The type as declared, known or not; "" for none.
+    pub fn declared_type(&self) -> &str {
+        fact!(self, UnknownType).map_or(self.kind.name(), |name| name)
+    }
+
     pub fn list_type(&self) -> ListType {
         self.list_type
     }
@@ -180,6 +189,14 @@ impl Node {
             .properties
             .binary_search_by(|property| (*property.name).cmp(name));
         found.ok().map(|index| &self.properties[index].node)
+    }
+
+    /// The properties that have defaults, sorted by name.
+    pub fn defaulted(&self) -> impl Iterator<Item = &Property> {
+        let indices: &[u32] = fact!(self, Defaulted).map_or(&[], |indices| indices);
+        indices
+            .iter()
+            .map(|index| &self.properties[*index as usize])
     }
 
     pub fn items(&self) -> Option<&Arc<Node>> {
@@ -336,9 +353,11 @@ impl PartialEq for Fact {
                     .all(|(one, another)| Arc::ptr_eq(one, another))
         };
         match (self, other) {
-            (Fact::Format(one), Fact::Format(another))
+            (Fact::UnknownType(one), Fact::UnknownType(another))
+            | (Fact::Format(one), Fact::Format(another))
             | (Fact::Pattern(one), Fact::Pattern(another)) => one == another,
             (Fact::Default(one), Fact::Default(another)) => one == another,
+            (Fact::Defaulted(one), Fact::Defaulted(another)) => one == another,
             (Fact::Enum(one), Fact::Enum(another)) => one == another,
             (Fact::Maximum(one), Fact::Maximum(another))
             | (Fact::Minimum(one), Fact::Minimum(another))
@@ -390,8 +409,11 @@ impl Hash for Fact {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);
         match self {
-            Fact::Format(name) | Fact::Pattern(name) => name.hash(state),
+            Fact::UnknownType(name) | Fact::Format(name) | Fact::Pattern(name) => {
+                name.hash(state);
+            }
             Fact::Default(value) => value.to_json().hash(state),
+            Fact::Defaulted(indices) => indices.hash(state),
             Fact::Enum(values) => {
                 for value in values {
                     value.to_json().hash(state);

@@ -246,3 +246,24 @@ fn replicas_of_a_scale_are_whole_and_in_range() {
         ]
     );
 }
+
+#[test]
+fn defaults_are_filled_in_up_to_a_bound() {
+    let schema = with_spec(document!({
+        "list": {"type": "array", "items": {"type": "object", "properties": {
+            "a": {"type": "string", "default": "x".repeat(1_000)},
+            "b": {"type": "string", "default": "y"}}}},
+    }));
+    let filled = |count: usize| {
+        let mut object = document!({"spec": {"list": vec![Value::object(); count]}});
+        schema.default(&mut object);
+        let items = object.list_at(&["spec", "list"]).iter();
+        items
+            .filter(|item| item.has(&["a"]) && item.has(&["b"]))
+            .count()
+    };
+    assert_eq!(filled(1_000), 1_000);
+    // More than could be stored, and not much more than that.
+    let most = filled(1_000_000);
+    assert!((1_500..3_500).contains(&most), "{most}");
+}

@@ -18,6 +18,11 @@ use crate::document::{Object, Value};
 use crate::field::{FieldError, Path, in_go_order};
 use outcome::{Outcome, Problem, What};
 
+/// How many steps the validation of one object takes at most. A step is a visit of a value, or the
+/// comparison with one name or one listed value of the schema. Without a bound a schema and an object
+/// of a megabyte each would take hours.
+const MOST_STEPS: u64 = 50_000_000;
+
 /// Everything that is wrong with `value`. Paths are below `root`. With `before`, parts that are as
 /// they were are not judged.
 pub(super) fn validate(
@@ -26,28 +31,22 @@ pub(super) fn validate(
     before: Option<&Correlated<'_>>,
     root: &Path,
 ) -> Vec<FieldError> {
-    let mut validator = Validator {
-        path: String::new(),
-        of_default: false,
-    };
+    let mut validator = Validator::new(false);
     let mut outcome = Outcome::default();
     match before {
         Some(before) => validator.ratchet(node, value, before, &mut outcome),
         None => validator.visit(node, value, None, &mut outcome),
     }
-    outcome.into_errors(root)
+    validator.finish(outcome, root)
 }
 
 /// As [`validate`], of a default in a schema. Upstream's checks of defaults do not know that a number
 /// or text must stand where either may.
 pub(super) fn validate_default(node: &Node, value: &Value, root: &Path) -> Vec<FieldError> {
-    let mut validator = Validator {
-        path: String::new(),
-        of_default: true,
-    };
+    let mut validator = Validator::new(true);
     let mut outcome = Outcome::default();
     validator.visit(node, value, None, &mut outcome);
-    outcome.into_errors(root)
+    validator.finish(outcome, root)
 }
 
 /// The name of a value's type and the format that goes with it.
@@ -67,9 +66,42 @@ struct Validator {
     /// Where we are, as messages write it.
     path: String,
     of_default: bool,
+    /// How many steps may still be taken.
+    left: u64,
 }
 
 impl Validator {
+    fn new(of_default: bool) -> Validator {
+        Validator {
+            path: String::new(),
+            of_default,
+            left: MOST_STEPS,
+        }
+    }
+
+    /// Alternatives that do not hold keep their problems to themselves, so that the end of the work
+    /// is reported last and for all.
+    fn finish(&self, mut outcome: Outcome, root: &Path) -> Vec<FieldError> {
+        if self.left == 0 {
+            outcome.add(Problem::new("", What::TooMuchWork));
+        }
+        outcome.into_errors(root)
+    }
+
+    /// Whether a value may be judged by a node: takes the steps that this needs, without those of
+    /// what is below.
+    fn spend(&mut self, node: &Node, value: &Value) -> bool {
+        let names = match value {
+            Value::Object(fields) => {
+                node.required().len() + fields.len().min(node.properties().len())
+            }
+            _ => 0,
+        };
+        let steps = 1 + names + node.enumeration().len();
+        self.left = self.left.saturating_sub(steps as u64);
+        self.left > 0
+    }
+
     /// Judges a value that has a counterpart in the old object: if both are the same, nothing is
     /// wrong with it.
     fn ratchet(
@@ -96,6 +128,9 @@ impl Validator {
         before: Option<&Correlated<'_>>,
         outcome: &mut Outcome,
     ) {
+        if !self.spend(node, value) {
+            return;
+        }
         if value.is_null() {
             match self.wrong_type(node, value) {
                 None => outcome.count(1),
@@ -104,7 +139,8 @@ impl Validator {
             outcome.add_all(self.not_listed(node, value));
             return;
         }
-        if node.kind != Kind::Any || self.is_int_or_string(node) || node.format.is_some() {
+        let is_typed = !node.declared_type().is_empty() || self.is_int_or_string(node);
+        if is_typed || node.format.is_some() {
             match self.wrong_type(node, value) {
                 None => outcome.count(1),
                 Some(problem) => outcome.add(problem),
@@ -160,7 +196,7 @@ impl Validator {
         };
         let declared = match int_or_string {
             true => "integer,string",
-            false => node.kind.name(),
+            false => node.declared_type(),
         };
         let (found, format) = described(value);
         if value.is_null() {
@@ -361,25 +397,28 @@ impl Validator {
                 }
             }
         }
-        for property in node.properties() {
-            if let Some(value) = fields.get(&property.name) {
-                if length > 0 {
-                    self.path.push('.');
-                }
-                self.path.push_str(&property.name);
-                self.field(
-                    &property.node,
-                    value,
-                    &property.name,
-                    length == 0,
-                    before,
-                    outcome,
-                );
-                self.path.truncate(length);
+        // Both are sorted by name; the shorter one is walked.
+        let declared: &mut dyn Iterator<Item = (&str, &Value, &Node)> =
+            match fields.len() < node.properties().len() {
+                true => &mut fields.iter().filter_map(|(name, value)| {
+                    let below = node.property(name)?;
+                    Some((name, value, &**below))
+                }),
+                false => &mut node.properties().iter().filter_map(|property| {
+                    let value = fields.get(&property.name)?;
+                    Some((&*property.name, value, &*property.node))
+                }),
+            };
+        for (name, value, below) in declared {
+            if length > 0 {
+                self.path.push('.');
             }
+            self.path.push_str(name);
+            self.field(below, value, name, length == 0, before, outcome);
+            self.path.truncate(length);
         }
         for name in node.required() {
-            if !fields.contains(name) {
+            if !outcome.is_full() && !fields.contains(name) {
                 let path = format!("{}.{name}", self.path);
                 outcome.add(Problem::new(&path, What::Required));
             }

@@ -44,6 +44,8 @@ pub(super) enum What {
     Not,
     /// A number that its type cannot hold.
     Range(String),
+    /// Object and schema together need too much work.
+    TooMuchWork,
 }
 
 impl Problem {
@@ -84,9 +86,12 @@ impl Problem {
             What::TooMany(most, size, _) => FieldError::too_many(&path, count(size), count(most)),
             What::Repeated => FieldError::invalid(&path, "", message),
             What::Forbidden(name) => FieldError::invalid(&path, name, message),
-            What::AnyOf | What::OneOf(_) | What::AllOf(_) | What::Not | What::Range(_) => {
-                FieldError::invalid(root, "", message)
-            }
+            What::AnyOf
+            | What::OneOf(_)
+            | What::AllOf(_)
+            | What::Not
+            | What::Range(_)
+            | What::TooMuchWork => FieldError::invalid(root, "", message),
         }
     }
 }
@@ -137,6 +142,11 @@ impl What {
             }
             What::Not => format!("{} must not validate the schema (not)", quoted(path)),
             What::Range(text) => text.clone(),
+            What::TooMuchWork => format!(
+                "the object was not validated to its end: object and schema together need more \
+                 than {} steps",
+                super::MOST_STEPS
+            ),
         }
     }
 }
@@ -160,7 +170,7 @@ impl Outcome {
     }
 
     pub fn add(&mut self, problem: Problem) {
-        if self.bytes > MOST_BYTES {
+        if self.is_full() {
             return;
         }
         // Most outcomes have one problem or none; two need a set.
@@ -172,6 +182,11 @@ impl Outcome {
         }
         self.bytes += problem.message.len() + problem.path.len();
         self.problems.push(problem);
+    }
+
+    /// Whether further problems would not be reported.
+    pub fn is_full(&self) -> bool {
+        self.bytes > MOST_BYTES
     }
 
     pub fn add_all(&mut self, problems: impl IntoIterator<Item = Problem>) {

@@ -121,3 +121,27 @@ fn errors_are_bounded() {
     let found = errors(schema, Value::Array(items));
     assert!(!found.is_empty() && found.len() < 2000, "{}", found.len());
 }
+
+#[test]
+fn the_work_for_one_object_is_bounded() {
+    let listed: Vec<Value> = (0..5_000).map(Value::from).collect();
+    let mut schema = document!({"type": "array", "items": {"type": "integer"}});
+    schema.set(&["items", "enum"], listed);
+    let fit: Vec<Value> = vec![0.into(); 5_000];
+    assert!(errors(schema.clone(), Value::Array(fit)).is_empty());
+    let items: Vec<Value> = vec![0.into(); 20_000];
+    assert_eq!(
+        errors(schema.clone(), Value::Array(items.clone())),
+        [
+            "<nil>: Invalid value: \"\": the object was not validated to its end: object and schema \
+             together need more than 50000000 steps"
+        ]
+    );
+    // An alternative that was not judged to its end does not pass for one that does not hold.
+    let listed = schema.at(&["items", "enum"]).cloned().expect("declared");
+    let schema = document!({
+        "type": "array", "items": {"type": "integer"}, "not": {"items": {"enum": listed}},
+    });
+    let items = [vec![(-1).into()], items].concat();
+    assert_eq!(errors(schema, Value::Array(items)).len(), 1);
+}

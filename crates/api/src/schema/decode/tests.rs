@@ -315,3 +315,49 @@ fn paths_of_repeated_fields_take_little_room() {
         .sum();
     assert!(told <= 1 << 20, "{told}");
 }
+
+#[test]
+fn parts_of_a_schema_are_restored_by_the_decoder_of_json() {
+    let definition = table()
+        .of_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+        .expect("a kind of the table");
+    let field = |name: &str, kind: &str| {
+        format!(
+            "json: cannot unmarshal string into Go struct field JSONSchemaProps.{name} of type {kind}"
+        )
+    };
+    for (schema, error) in [
+        (
+            crate::document!({"items": {"maxItems": "3"}}),
+            field("maxItems", "int64"),
+        ),
+        (
+            crate::document!({"items": {"properties": {"k": "text"}}}),
+            field("properties", "v1.JSONSchemaProps"),
+        ),
+        (
+            crate::document!({"items": {"items": {"maxItems": "3"}}}),
+            field("items.maxItems", "int64"),
+        ),
+        (
+            crate::document!({"additionalProperties": {"nullable": "true"}}),
+            field("nullable", "bool"),
+        ),
+        (
+            crate::document!({"additionalProperties": "text"}),
+            "boolean or JSON schema expected".to_string(),
+        ),
+        (
+            crate::document!({"maxItems": "3"}),
+            "unrecognized type: int64".to_string(),
+        ),
+    ] {
+        let shown = schema.to_string();
+        let mut version = crate::document!({"name": "v1"});
+        version.set(&["schema", "openAPIV3Schema", "properties", "f"], schema);
+        let mut body = Value::object();
+        body.set(&["spec", "versions"], vec![version]);
+        let refused = restore(definition, body).map(|_| ());
+        assert_eq!(refused.unwrap_err().to_string(), error, "{shown}");
+    }
+}

@@ -277,3 +277,57 @@ fn selectable_fields_are_few_and_scalar() {
         )]
     );
 }
+
+#[test]
+fn a_warning_of_odd_bytes_is_shown_as_json() {
+    check(
+        |object| {
+            let version = &mut object.list_at_mut(&["spec", "versions"])[0];
+            version.set(&["deprecated"], true);
+            version.set(&["deprecationWarning"], "a\u{1}<b");
+        },
+        &[
+            "spec.versions[0].deprecationWarning: Invalid value: \"a\\u0001\\u003cb\": must only \
+             contain printable UTF-8 characters; non-printable character found at index 1",
+        ],
+    );
+}
+
+#[test]
+fn an_empty_list_of_versions_is_shown_as_such() {
+    let resource = crate::catalogue::built_in()
+        .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        .expect("served")
+        .clone();
+    let mut object = prepared(definition());
+    object.set(&["spec", "versions"], Vec::<Value>::new());
+    let empties = crate::schema::forget_empty(&resource, &mut object);
+    let errors = empties.shown_in(STRATEGY.validate_create(&object));
+    let shown = "spec.versions: Invalid value: []: must have exactly one version marked as storage \
+                 version";
+    assert!(
+        texts(errors.clone()).contains(&shown.to_string()),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_default_is_judged_by_a_type_that_there_is_not() {
+    check(
+        |object| {
+            let schema = schema_of(object, 0);
+            schema.set(
+                &["properties", "spec"],
+                crate::document!({"type": "object", "properties": {
+                "a": {"type": "other", "default": "x"}}}),
+            );
+        },
+        &[
+            "spec.validation.openAPIV3Schema.properties[spec].properties[a].default: Invalid value: \
+             \"string\":  in body must be of type other: \"string\"",
+            "spec.validation.openAPIV3Schema.properties[spec].properties[a].type: Unsupported value: \
+             \"other\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \
+             \"string\"",
+        ],
+    );
+}

@@ -2,7 +2,7 @@
 
 use crate::custom::{Kind, Node, field_path};
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, go_text};
 use crate::repeats::Seen;
 
 /// The most fields that a selector may name in addition to those of the metadata.
@@ -35,7 +35,8 @@ pub fn deprecation(version: &Value, path: &Path) -> Vec<FieldError> {
     let path = path.child("deprecationWarning");
     let errors = wrong.into_iter();
     errors
-        .map(|why| FieldError::invalid(&path, words, why))
+        // Upstream has a pointer to the text, which its errors show as JSON.
+        .map(|why| FieldError::invalid(&path, words, why).showing_text(go_text(words)))
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! Aggregation with a real extension API server on the loopback address.
 
 mod extension;
+mod hanging;
 mod network;
 mod own;
 
