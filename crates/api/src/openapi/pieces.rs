@@ -61,7 +61,7 @@ type PieceKey = (Whole, [u8; 32], String);
 /// What one custom kind adds to the document, compressed. As JSON, these are members of the two large
 /// objects: first of the definitions, then of the paths.
 struct Piece {
-    compressed: Vec<u8>,
+    compressed: Box<[u8]>,
     /// The length of the members of the definitions.
     definitions: usize,
 }
@@ -80,10 +80,9 @@ impl Piece {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
         let written = encoder.write_all(&plain);
         let compressed = written.and_then(|()| encoder.finish());
-        let mut compressed = compressed.expect("writing to memory does not fail");
-        compressed.shrink_to_fit();
+        let compressed = compressed.expect("writing to memory does not fail");
         Piece {
-            compressed,
+            compressed: compressed.as_slice().into(),
             definitions,
         }
     }

@@ -146,7 +146,10 @@ impl CachedObject {
         api::conversion::custom::settle_stored(resource, &mut object);
         let settled = object.to_json();
         let is_stale = settled != bytes;
-        let bytes = if is_stale { settled.into() } else { bytes };
+        let bytes = match is_stale {
+            true => Bytes::copy_from_slice(&settled),
+            false => bytes,
+        };
         let mut outline = Outline::of(resource, key, &bytes, &object)?;
         outline.is_stale = is_stale;
         let mut entry = CachedObject::with_outline(key, bytes, revision, outline.into());
