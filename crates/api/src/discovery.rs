@@ -37,6 +37,7 @@ const GROUP_ORDER: &[&str] = &[
     "discovery.k8s.io",
     "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
+    "storagemigration.k8s.io",
 ];
 
 /// The document at `/api`; `server_address` is `host:port`.
@@ -315,7 +316,8 @@ mod tests {
         let groups = groups(built_in());
         let names: Vec<&str> = groups.iter().map(|group| group.name()).collect();
         assert_eq!(names[..2], ["apiregistration.k8s.io", "apps"]);
-        assert_eq!(names.last(), Some(&"flowcontrol.apiserver.k8s.io"));
+        let last = ["flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io"];
+        assert_eq!(names[names.len() - 2..], last);
         let aggregated = aggregated_v2(built_in(), true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));
