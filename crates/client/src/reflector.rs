@@ -153,6 +153,7 @@ impl Reflector {
             let mut version = match self.list().await {
                 Ok(version) => version,
                 Err(error) => {
+                    self.target.unstage();
                     self.report("list", &error);
                     self.pause().await;
                     continue;
@@ -180,7 +181,6 @@ impl Reflector {
 
     /// Replaces the target's content by a complete list. Returns the list's resource version.
     async fn list(&mut self) -> Result<String, Error> {
-        self.target.unstage();
         let mut token = String::new();
         let mut paged = true;
         loop {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resource_does_not_change() {
+    fn the_resource_of_a_migration_cannot_be_changed() {
         let of = |resource: &str| document!({"spec": {"resource": {"resource": resource}}});
         let errors = STRATEGY.validate_update_content(&of("pods"), &of("nodes"), "");
         assert_eq!(

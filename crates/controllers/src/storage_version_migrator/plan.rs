@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_set_once_and_running_ends() {
+    fn a_migration_that_has_ended_has_one_condition_of_each_type_and_runs_no_more() {
         let one = migration("a", EARLY, "7", &[("Running", "True")]);
         let again = with_condition(&one, RUNNING, "Other", "", now());
         assert_eq!(again, *one);

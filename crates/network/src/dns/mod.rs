@@ -60,10 +60,10 @@ pub fn run(
     shutdown: CancellationToken,
 ) -> BoxFuture<'static, Result<(), Error>> {
     // Boxed, so that it is compiled here, for speed, and not where it is awaited.
-    Box::pin(follow_until(config, shutdown))
+    Box::pin(run_until_shutdown(config, shutdown))
 }
 
-async fn follow_until(config: DnsConfig, shutdown: CancellationToken) -> Result<(), Error> {
+async fn run_until_shutdown(config: DnsConfig, shutdown: CancellationToken) -> Result<(), Error> {
     let zone = Zone::new(&config.domain)?;
     let server = server::Server::bind(config.listen).await?;
     let index = Arc::new(RwLock::new(NamesIndex::default()));

@@ -54,10 +54,10 @@ const MOST_REPORTED: usize = 10;
 /// Runs until `shutdown`; the routes stay, so that pods stay reachable while the server restarts.
 pub fn run(config: PeersConfig, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
     // Boxed, so that it is compiled here, for speed, and not where it is awaited.
-    Box::pin(follow_until(config, shutdown))
+    Box::pin(run_until_shutdown(config, shutdown))
 }
 
-async fn follow_until(config: PeersConfig, shutdown: CancellationToken) {
+async fn run_until_shutdown(config: PeersConfig, shutdown: CancellationToken) {
     let nodes = config.informers.of::<Node>();
     let mut changes = nodes.subscribe();
     tokio::select! {

@@ -87,10 +87,10 @@ pub fn run(
     shutdown: CancellationToken,
 ) -> BoxFuture<'static, Result<(), Error>> {
     // Boxed, so that it is compiled here, for speed, and not where it is awaited.
-    Box::pin(follow_until(config, shutdown))
+    Box::pin(run_until_shutdown(config, shutdown))
 }
 
-async fn follow_until(config: ProxyConfig, shutdown: CancellationToken) -> Result<(), Error> {
+async fn run_until_shutdown(config: ProxyConfig, shutdown: CancellationToken) -> Result<(), Error> {
     if !names::is_cluster_id(&config.cluster_id) {
         return Err(Error::ClusterId(config.cluster_id));
     }

@@ -317,7 +317,7 @@ fn paths_of_repeated_fields_take_little_room() {
 }
 
 #[test]
-fn parts_of_a_schema_are_restored_by_the_decoder_of_json() {
+fn errors_in_schemas_of_a_strategic_patch_are_those_of_a_json_document_of_their_own() {
     let definition = table()
         .of_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
         .expect("a kind of the table");
